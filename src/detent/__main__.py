@@ -1,6 +1,6 @@
 """The program `detent`, and `python -m detent`.
 
-This module is tiny: Ctrl-C during the import of anything else ends the program without a traceback.
+Everything else is imported inside `main`, so that Ctrl-C during the imports ends without a traceback.
 """
 
 import sys

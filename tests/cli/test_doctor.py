@@ -15,7 +15,7 @@ import pytest
 from tests.cli.cli_world import MANIFEST, Detent, Past, call, command, environment, until
 
 from detent import __version__
-from detent.cli.look import doctor_files
+from detent.cli.look import doctor_host
 from detent.cli.look.doctor_access import access_rows
 from detent.cli.look.doctor_host import clock_offset
 from detent.loading.config import nodes_directory
@@ -42,7 +42,7 @@ def rows(detent: Detent, *words: str) -> dict[str, dict[str, Any]]:
 def test_a_sound_host_has_nothing_bad_and_says_what_it_found(detent: Detent) -> None:
     found = rows(detent)
     assert detent("doctor").code == 0
-    assert found["store"]["found"] == "sqlite:///try.db is not there yet: `detent run` creates it"
+    assert found["store"]["found"] == "sqlite:///try.db does not exist yet: `detent run` creates it"
     for what in ("manifest", "durability", "disk space", "orphans", "versions", "claims"):
         assert found[what]["state"] == "ok", found[what]
     assert __version__ in found["versions"]["found"]
@@ -125,7 +125,7 @@ def test_a_store_directory_of_another_user_is_bad(detent: Detent, folder: Path) 
     theirs.chmod(0o1777)
     found = rows(detent, "--store", f"sqlite:///{theirs}/try.db")["store directory"]
     assert found["state"] == "bad"
-    assert "can put other files in the place of yours" in found["consequence"]
+    assert "can replace your files" in found["consequence"]
 
 
 @pytest.mark.parametrize(("mode", "state"), [(0o777, "bad"), (0o700, "ok")])
@@ -200,12 +200,12 @@ def test_the_machine_file_is_looked_at(detent: Detent, folder: Path, monkeypatch
     assert "hunter2" not in str(row)
 
 
-@pytest.mark.parametrize(("limit", "state"), [("ROOM_ADVISED", "weak"), ("ROOM_LOW", "bad")])
+@pytest.mark.parametrize(("limit", "state"), [("FREE_ADVISED", "weak"), ("FREE_LOW", "bad")])
 def test_little_room_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, state: str) -> None:
-    assert doctor_files.room("disk space", folder / "not" / "yet").state == "ok"
-    monkeypatch.setattr(doctor_files, limit, 1 << 80)
-    row = doctor_files.room("disk space", folder / "not" / "yet")
-    assert (row.state, row.consequence) == (state, doctor_files.FULL)
+    assert doctor_host.disk_space("disk space", folder / "not" / "yet").state == "ok"
+    monkeypatch.setattr(doctor_host, limit, 1 << 80)
+    row = doctor_host.disk_space("disk space", folder / "not" / "yet")
+    assert (row.state, row.consequence) == (state, doctor_host.FULL)
 
 
 def test_a_clock_that_is_off_is_weak_either_way() -> None:
@@ -235,7 +235,7 @@ def test_nodes_that_agree_are_well_and_others_are_told(detent: Detent, folder: P
     assert (row["state"], row["found"]) == ("ok", '1 node on "elsewhere", with the jobs of this manifest')
     other = {"host": "b", "queues": ["default"], "fingerprint": own, "version": "2"}
     past.store.note("demo", "node/b.life", json.dumps(other), 30)
-    assert "more than one version" in rows(detent)["nodes"]["found"]
+    assert "of several versions" in rows(detent)["nodes"]["found"]
     past.store.note("demo", "node/b.life", json.dumps(other | {"fingerprint": "else"}), 30)
     assert "the newest deploy runs" in rows(detent)["nodes"]["consequence"]
 

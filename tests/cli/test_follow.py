@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.cli.look.why_segments import SegmentReader
+from detent.cli.follow import SegmentReader
 from detent.warden.program.output import SEGMENT_MAX, Output
 
 PIECE = SEGMENT_MAX // 3 + 1
@@ -44,15 +44,15 @@ def test_the_end_can_be_read_when_the_file_was_removed(tmp_path: Path) -> None:
     assert b"".join(segments.read()) == b"two"
 
 
-def test_what_is_written_just_before_the_turn_is_not_missed(tmp_path: Path) -> None:
+def test_what_is_written_just_before_a_segment_is_renamed_is_not_missed(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "a"))
 
     class Unlucky(SegmentReader):
-        """The segment is filled up and turned after it was read, before it is looked at again."""
+        """The segment is full and renamed after it was read, before it is looked at again."""
 
-        def _has_turned(self, known: BinaryIO) -> bool:
+        def _is_renamed(self, known: BinaryIO) -> bool:
             output.write(b"x" * (SEGMENT_MAX - len(b"one ")) + b"two")
-            return super()._has_turned(known)
+            return super()._is_renamed(known)
 
     output.write(b"one ")
     segments = Unlucky(tmp_path / "a")

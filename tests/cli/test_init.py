@@ -16,7 +16,7 @@ def test_the_starter_validates_strictly_with_one_job_off(detent: Detent) -> None
     said = detent("init", "shop")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
-        "wrote shop/detent.yaml: three jobs of the app shop.  Try next:",
+        "wrote shop/detent.yaml with three example jobs of the app shop; try:",
         "  detent next -f shop/detent.yaml",
         "  detent run -f shop/detent.yaml",
         "  detent history -f shop/detent.yaml",
@@ -57,9 +57,7 @@ def test_nothing_is_overwritten_or_put_beside_another_manifest(
     (folder / there).write_text("mine")
     said = detent("init")
     assert (said.code, said.out) == (1, "")
-    assert said.err == (
-        f'detent: "{there}" is there already, and is left as it is; name another file or directory\n'
-    )
+    assert said.err == (f'detent: "{there}" already exists; name another file or directory\n')
     assert (folder / there).read_text() == "mine"
     assert [path.name for path in folder.iterdir()] == [there]
 
@@ -67,7 +65,7 @@ def test_nothing_is_overwritten_or_put_beside_another_manifest(
 def test_a_file_of_another_name_is_kept_too(detent: Detent, folder: Path) -> None:
     assert detent("init", "jobs.yaml").code == 0
     (folder / "jobs.yaml").write_text("mine")
-    assert "is there already" in detent("init", "jobs.yaml").err
+    assert "already exists" in detent("init", "jobs.yaml").err
     assert (folder / "jobs.yaml").read_text() == "mine"
 
 

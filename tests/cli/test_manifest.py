@@ -99,7 +99,7 @@ def test_a_mistyped_job_suggests_the_nearest(detent: Detent) -> None:
 
 
 def test_a_name_that_is_near_to_nothing_gets_a_list(detent: Detent) -> None:
-    assert detent("next", "zzz").err.endswith("there are backup, report, money, resting and deadbeef\n")
+    assert detent("next", "zzz").err.endswith("it has backup, report, money, resting and deadbeef\n")
 
 
 def test_next_merges_all_jobs_in_the_order_of_their_instants(detent: Detent) -> None:

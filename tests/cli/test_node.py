@@ -158,7 +158,7 @@ def test_a_node_on_a_terminal_says_where_to_look_and_what_it_waits_for(tmp_path:
     key = call(tmp_path, "fire", "endless").out.strip()
     until("it has begun", lambda: call(tmp_path, "logs", key).out == "begun\n")
     process.send_signal(signal.SIGINT)
-    until("it says what it waits for", lambda: has_told("ends it at once"))
+    until("it says what it waits for", lambda: has_told("stops it at once"))
     assert f"still running: {key}  waits at most 600 s; a second Ctrl-C" in told.decode()
     assert "fire-started" not in told.decode()
     process.send_signal(signal.SIGINT)

@@ -62,7 +62,9 @@ def test_a_node_with_older_definitions_is_marked_and_explained(detent: Detent, p
     said = detent("nodes")
     marked = [line.split()[0] for line in said.out.splitlines() if line.endswith("superseded")]
     assert marked == ["b.life"]
-    assert said.out.splitlines()[-1].startswith("b.life holds older definitions of jobs than those in force")
+    assert said.out.splitlines()[-1].startswith(
+        "b.life holds older definitions of jobs than the newest deploy"
+    )
     assert [record["in_force"] for record in detent("nodes", "-o", "json").json] == [True, False, True]
     assert "b.life holds older definitions" in detent("status").out.splitlines()[0]
 

@@ -29,7 +29,7 @@ def past(folder: Path) -> Past:
 
 
 def paused(past: Past) -> dict[str, Pause]:
-    return {name.removeprefix("demo."): pause for name, pause in find_pauses(past.store, "demo").items()}
+    return {name.removeprefix("demo."): pause for name, pause in find_pauses(past.store, ["demo"]).items()}
 
 
 def events(said: Result) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_a_pause_says_who_why_and_until_when(detent: Detent, past: Past) -> None
     assert said.code == 0
     assert said.out.startswith("demo.money is paused until ")
     assert f"): the database moves (by {pause.by})\n" in said.out
-    assert "are skipped" in said.out and "go on" not in said.out
+    assert "are skipped" in said.out and "still running" not in said.out
     assert (pause.reason, pause.by.count("@")) == ("the database moves", 1)
     assert pause.until
     assert abs((pause.until - pause.since).total_seconds() - 7200) < 1
@@ -91,13 +91,13 @@ def test_several_jobs_a_pattern_and_all_of_them_can_be_paused(detent: Detent, pa
     assert [*paused(past)] == ["report"]
     said = detent("pause", "--all")
     assert [*paused(past)] == ["backup", "deadbeef", "money", "report"]
-    assert "it was already" in said.out
+    assert "it was already paused since" in said.out
 
 
 def test_what_runs_goes_on_and_is_named(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("money", "a"))
     said = detent("pause", "money")
-    assert f"{claim.fire.key} runs now, and goes on" in said.out
+    assert f"{claim.fire.key} is still running" in said.out
     assert past.store.renew([claim]) == [None]
 
 
@@ -120,8 +120,8 @@ def test_a_pause_can_end_at_a_time(detent: Detent, past: Past) -> None:
         (["mony"], 'no job "mony"; did you mean "money"?'),
         (["zzz*"], 'no job "zzz*"; there are backup, deadbeef, money and report'),
         (["resting"], "resting is disabled in the manifest"),
-        ([], "name the jobs that are meant, or say --all"),
-        (["money", "--all"], "name the jobs that are meant, or say --all"),
+        ([], "name jobs, or use --all"),
+        (["money", "--all"], "name jobs, or use --all"),
         (["money", "--until", "2020-01-01 00:00"], "it has passed already"),
         (["money", "--until", "soon"], 'bad time "soon"'),
         (["money", "--reason", "x" * 201], "the reason has 201 characters; 200 are allowed"),
@@ -173,7 +173,7 @@ def test_a_store_that_cannot_be_read_keeps_no_verb_of_the_manifest_from_answerin
     (folder / "try.db").mkdir()
     said = detent(*words)
     assert said.code == 0 and "demo.money" in said.out
-    assert said.err.startswith("which jobs are paused cannot be told: ")
+    assert said.err.startswith("cannot read which jobs are paused: ")
 
 
 # Resuming.
@@ -183,7 +183,7 @@ def test_a_resumed_job_is_no_longer_paused(detent: Detent, past: Past) -> None:
     detent("pause", "money", "report", "--reason", "holidays")
     said = detent("resume", "money", "backup")
     assert said.code == 0
-    assert "demo.money is resumed: it was paused, holidays (by " in said.out
+    assert "demo.money is resumed; it was paused: holidays (by " in said.out
     assert "demo.backup was not paused" in said.out
     assert [*paused(past)] == ["report"]
     assert events(said) == [("resumed", "money")]
@@ -193,7 +193,7 @@ def test_a_resumed_job_is_no_longer_paused(detent: Detent, past: Past) -> None:
 
 def test_a_job_that_is_gone_can_be_resumed(detent: Detent, past: Past) -> None:
     past.store.note("demo", "pause/demo.gone", "holidays")
-    assert detent("resume", "gone").out == "demo.gone is resumed: it was paused, holidays\n"
+    assert detent("resume", "gone").out == "demo.gone is resumed; it was paused: holidays\n"
     assert paused(past) == {}
     assert 'did you mean "money"?' in detent("resume", "moni").err
 
@@ -205,7 +205,7 @@ def test_a_job_that_is_gone_can_be_resumed(detent: Detent, past: Past) -> None:
 def test_a_pause_is_read_back_as_it_was_written(reason: str, who: str) -> None:
     store, since = MemoryStore(), clock.now()
     store.note("demo", "pause/demo.money", Pause("", who, reason, since, None).text)
-    read = find_pauses(store, "demo")["demo.money"]
+    read = find_pauses(store, ["demo"])["demo.money"]
     assert (read.job, read.by, read.reason) == ("demo.money", who, reason)
 
 

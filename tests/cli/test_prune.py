@@ -24,7 +24,7 @@ def test_only_the_newest_of_a_job_are_kept(detent: Detent, folder: Path) -> None
     said = detent("prune", "--keep", "1")
     assert said == (
         0,
-        "demo: 2 fires forgotten: over for more than 30 d, or beyond the newest 1 of a job\n",
+        "demo: 2 fires deleted: ended more than 30 d ago, or not among the newest 1 of their job\n",
         "",
     )
     kept = {row["fire"].rpartition("+")[2] for row in detent("history", "-o", "json").json}

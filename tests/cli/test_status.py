@@ -113,7 +113,7 @@ def test_a_job_that_failed_is_named_with_the_fire_to_look_at(detent: Detent, pas
     assert re.fullmatch(r"demo\.money failed (now|\d s ago)", headline(said))
     [[job, _, outcome, times, *reason]] = section(said, "failed in 24 h")[:1]
     assert (job, outcome, times, reason) == ("demo.money", "failed", "2", ["exit", "3"])
-    assert f"`detent logs {fire.key}` shows what it wrote" in said.out
+    assert f"`detent logs {fire.key}` shows its output" in said.out
     [failed] = record(detent)["failed"]
     assert (failed["fire"], failed["times"], failed["succeeded_at"]) == (fire.key, 2, None)
 
@@ -182,7 +182,7 @@ def test_a_queue_that_no_living_node_serves_is_a_problem(detent: Detent, past: P
     past.store.put([_message("a", "mail"), _message("b", "mail^low"), _message("c", "default")])
     past.store.put([_message("d", "lock/1"), _message("e", "sms")], delay_s=3600)
     said = detent("status")
-    assert headline(said).startswith("no living node serves the queues db, mail and sms: start")
+    assert headline(said).startswith("no live node serves the queues db, mail and sms: start")
     assert section(said, "queue without a node") == [
         ["db", "1", "demo"],
         ["mail", "2", "demo"],
@@ -205,7 +205,7 @@ def test_a_message_that_waits_for_a_minute_is_late_however_many_are_newer(detent
         db.commit()
     past.store.put([_message(f"new-{n}", "default") for n in range(3000)])
     [late] = record(detent)["late"]
-    assert (late["job"], late["reason"]) == ("task", "3,001 messages of queue default wait")
+    assert (late["job"], late["reason"]) == ("task", "3,001 messages wait in queue default")
 
 
 # The store, and whether its nodes live.
@@ -302,7 +302,7 @@ def test_a_retry_that_waits_is_told_when_it_is_due(detent: Detent, past: Past) -
     past.finish(past.claim(fire), Verdict(BAD, again_in_s=50))
     said = detent("status")
     assert headline(said).startswith("all well")
-    [[key, _, attempts, *reason]] = section(said, "waits for a retry")
+    [[key, _, attempts, *reason]] = section(said, "waiting for a retry")
     assert (key, attempts, reason) == (fire.key, "1", ["exit", "3"])
     [row] = record(detent)["retrying"]
     assert row["again_at"] > row["due_at"]
@@ -310,7 +310,7 @@ def test_a_retry_that_waits_is_told_when_it_is_due(detent: Detent, past: Past) -
 
 def test_where_nobody_is_alive_it_is_said_loud(detent: Detent, past: Past) -> None:
     past.store.note("demo", "node/host.life", "")
-    assert headline(detent("status")) == "NO NODE IS ALIVE: nothing runs before you start `detent run`"
+    assert headline(detent("status")) == "NO NODE IS ALIVE: start `detent run`"
 
 
 def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path) -> None:
@@ -350,7 +350,7 @@ def test_a_store_can_be_looked_at_without_its_manifest(detent: Detent, past: Pas
 
 
 def test_watching_needs_a_terminal(detent: Detent, past: Past) -> None:
-    assert "--watch is for a person at a terminal" in detent("status", "--watch").err
+    assert "--watch needs a terminal" in detent("status", "--watch").err
 
 
 def test_it_fits_a_terminal_of_80_columns(past: Past, folder: Path) -> None:

@@ -47,8 +47,8 @@ def test_without_a_store_there_is_nothing_to_act_on(detent: Detent, folder: Path
 
 def test_a_store_without_fires_says_so(detent: Detent, past: Past) -> None:
     past.beat()
-    assert detent("history") == (0, "", "nothing was fired yet\n")
-    assert "has not been fired yet" in detent("logs", "backup").err
+    assert detent("history") == (0, "", "no fires yet\n")
+    assert "has no fires yet" in detent("logs", "backup").err
 
 
 # History.
@@ -126,7 +126,7 @@ def test_a_span_is_one_row_with_its_count(detent: Detent, past: Past) -> None:
 def test_a_retry_that_waits_tells_when_it_is_due_again(detent: Detent, past: Past) -> None:
     past.finish(past.claim(past.put("backup", "a")), Verdict(BAD, again_in_s=50))
     line = detent("history").out.splitlines()[1]
-    assert "waiting" in line and "failed, exit 3; again in" in line
+    assert "waiting" in line and "failed, exit 3; retried in" in line
     [row] = detent("history", "-o", "json").json
     assert (row["state"], row["outcome"], row["attempts"][0]["outcome"]) == ("pending", None, "failed")
 
@@ -240,7 +240,7 @@ def test_output_on_another_host_is_not_looked_for_here(detent: Detent, past: Pas
     past.beat()
     said = detent("logs", "money")
     assert (said.code, said.out) == (0, "")
-    assert "its node's host" in said.err
+    assert "its output is on another host" in said.err
 
 
 # Kill.
@@ -259,7 +259,7 @@ def test_killing_a_fire_that_waits_ends_it(detent: Detent, past: Past) -> None:
 def test_killing_a_fire_that_runs_tells_its_node(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("money", "a"))
     said = detent("kill", claim.fire.key)
-    assert (said.code, said.err) == (0, f"host.life is told to stop {claim.fire.key}\n")
+    assert (said.code, said.err) == (0, f"asked host.life to stop {claim.fire.key}\n")
     [stop] = past.store.renew([claim])
     assert stop and stop.kind == "cancelled"
     assert "stopping" in detent("history").out
@@ -267,7 +267,7 @@ def test_killing_a_fire_that_runs_tells_its_node(detent: Detent, past: Past) -> 
 
 def test_a_job_of_which_nothing_is_open_cannot_be_killed(detent: Detent, past: Past) -> None:
     past.over("money", "a", GOOD, 50)
-    assert detent("kill", "money").err == "detent: nothing of demo.money runs or waits\n"
+    assert detent("kill", "money").err == "detent: no fire of demo.money is running or waiting\n"
 
 
 def test_a_job_with_several_fires_running_must_be_told_which_to_kill(detent: Detent, past: Past) -> None:
@@ -302,7 +302,7 @@ def test_a_fire_that_nobody_would_run_is_not_put(detent: Detent, past: Past) -> 
     assert said.code == 1
     assert "no node of demo is alive" in said.err
     past.beat(queues=["db"])
-    assert 'no living node serves the queue "default"' in detent("fire", "money").err
+    assert 'no live node serves its queue "default"' in detent("fire", "money").err
     assert len(detent("history", "-o", "json").json) == 1
 
 

@@ -13,8 +13,13 @@ import pytest
 from tests.cli.cli_world import Detent, command, environment
 
 from detent.cli.write.validate import WARNINGS_LOGGED_MAX
-from detent.cli.write.validate_checks import Host, check_job, first_program
-from detent.cli.write.validate_functions import is_generator_function, missing_part
+from detent.cli.write.validate_checks import (
+    Host,
+    check_job,
+    first_program,
+    is_generator_function,
+    missing_part,
+)
 from detent.loading.config import load_manifest
 from detent.manifest.problems import PROBLEMS_MAX
 
@@ -205,8 +210,8 @@ def test_a_function_is_looked_for_without_importing_its_module(folder: Path) -> 
         "jobs:elsewhere": "",
         "loose:anything": "",
         "jobs:rum": 'the module "billing.jobs" has no "rum"; did you mean "run"?',
-        "other:run": 'there is no module "billing.other" here',
-        "jobs.deep:run": 'there is no module "billing.jobs.deep" here',
+        "other:run": 'there is no module "billing.other" on this host',
+        "jobs.deep:run": 'there is no module "billing.jobs.deep" on this host',
     }
 
 

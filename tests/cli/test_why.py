@@ -11,7 +11,7 @@ import pytest
 from tests.cli.cli_world import Detent
 from tests.cli.past_node import PastNode, yesterday
 
-from detent.cli.look.why_outcome import outcome_sentences
+from detent.cli.look.why_reasons import outcome_sentences
 from detent.cli.options import parse_time
 from detent.errors import UsageError
 from detent.model import Fire, Outcome, Policy, Row
@@ -71,7 +71,7 @@ def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: Pas
     assert lines(said.out)[:3] == [
         f"demo.nightly at {due_at:%Y-%m-%d} 02:30:00 UTC",
         "it succeeded",
-        "it started in time, on host.life",
+        "it started on time, on node host.life",
     ]
     assert lines(said.out)[4].split() == ["1", "02:30:00", "1.5", "s", "host.life", "succeeded"]
     key = f"demo.nightly@{due_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -93,8 +93,8 @@ def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, t
     [again] = [claim for claim in then.settle() if claim.fire.job == "demo.nightly"]
     then.finish(again, BAD)
     said = lines(detent("why", "nightly", "yesterday 02:30").out)
-    assert said[1] == "it failed, at each of 2 attempts: exit 3"
-    assert re.fullmatch(r"it started 4\d\.\d s after it was due, on host\.life", said[2])
+    assert said[1] == "it failed after 2 attempts: exit 3"
+    assert re.fullmatch(r"it started 4\d\.\d s late, on node host\.life", said[2])
     assert [line.split()[0] for line in said[4:6]] == ["1", "2"]
     assert re.fullmatch(r"02:30:4\d", said[5].split()[1])
 
@@ -107,7 +107,7 @@ def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent
     then.at(due_at + timedelta(seconds=1))
     [claim] = [claim for claim in then.settle() if claim.fire.job == "demo.nightly"]
     said = lines(detent("why", "nightly", "yesterday", "02:30").out)[1]
-    assert said.startswith("it runs, for ") and said.endswith(": attempt 1 on host.life")
+    assert said.startswith("it has been running for ") and said.endswith(": attempt 1 on node host.life")
     then.finish(claim, BAD, again_in_s=50)
     said = lines(detent("why", "nightly", "yesterday", "02:30").out)[1]
     assert said.startswith("attempt 1 failed: exit 3; attempt 2 is due ")
@@ -134,7 +134,9 @@ def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: PastN
     then.store.renew([holder])
     then.settle()
     said = detent("why", "often", "yesterday", "10:05").out
-    assert f"it was skipped: {holder.fire.key} was still running, and Forbid lets one run at a time" in said
+    assert (
+        f"it was skipped: {holder.fire.key} was still running, and Forbid allows one fire at a time" in said
+    )
 
 
 def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: PastNode) -> None:
@@ -156,7 +158,7 @@ def test_a_fire_of_an_older_definition_says_that_the_job_was_changed(
     then.live(yesterday("02:30"), GOOD)
     (folder / "detent.yaml").write_text(MANIFEST.replace('"30 2 * * *", command', '"0 4 * * *", command'))
     said = detent("why", "nightly", "yesterday", "02:30").out
-    assert "it succeeded" in said and "the job was changed since" in said
+    assert "it succeeded" in said and "the job has changed since" in said
 
 
 def test_a_fire_by_hand_is_found_within_its_minute(detent: Detent, then: PastNode) -> None:
@@ -187,18 +189,24 @@ def over(outcome: Outcome, **policy: Any) -> Row:
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (over(contended("failed", "a.b@y")), "when its retry was due, a.b@y was running"),
-        (over(Outcome("rejected", "HTTP 404")), "the app refused it: HTTP 404"),
-        (over(Outcome("timed-out", "after 5 s")), "it took longer than it may, and was ended: after 5 s"),
+        (over(contended("failed", "a.b@y")), "a.b@y was running when the retry was due"),
+        (over(Outcome("rejected", "HTTP 404")), "the app rejected it: HTTP 404"),
+        (
+            over(Outcome("timed-out", "after 5 s")),
+            "and was stopped: after 5 s",
+        ),
         (
             over(lane_taken("a.b@y"), max_running=3),
-            "a.b@y was still running, and Forbid lets 3 run",
+            "a.b@y was still running, and Forbid allows 3 fires at a time",
         ),
-        (over(lane_awaited("a.b@y"), concurrency="Queue"), "a.b@y was waiting for the lane already"),
+        (over(lane_awaited("a.b@y"), concurrency="Queue"), "a.b@y was already waiting for the lane"),
         (over(paused("")), "it was skipped: the job was paused"),
-        (over(replaced_by("a.b@y")), "a newer fire took its place, a.b@y"),
-        (over(node_lost("host.life")), "node host.life stopped while running it; on_lost: skip"),
-        (over(NEWER_INSTANT), "catch_up: latest runs that one only"),
+        (over(replaced_by("a.b@y")), "it was stopped to make room for a newer fire, a.b@y"),
+        (
+            over(node_lost("host.life")),
+            "stopped while running it; it was not run again (on_lost: skip)",
+        ),
+        (over(NEWER_INSTANT), "catch_up: latest runs only the newest"),
         (over(Outcome("missed", "not started by then")), "it had to start by 2026-11-15T10:20:30Z"),
         (over(Outcome("cancelled", "killed by ana@host")), "it was cancelled: killed by ana@host"),
     ],
@@ -216,8 +224,8 @@ def test_every_outcome_has_its_sentence(row: Row, sentence: str) -> None:
         (["nightly", "yesterday", "02:07"], "  30 2 * * *: minute 07 is not in 30"),
         (["both", "2026-11-15 09:07"], "  0 9 * * MON-FRI: minute 07 is not in 0; day of week: Sunday"),
         (["both", "2026-11-15 09:07"], "  @every 1h: it counts from 1970-01-01T00:00:00Z; this is 420 s"),
-        (["both", "2026-11-15 09:07"], "the nearest are 09:00 and 10:00"),
-        (["nightly", "2026-11-15 03:00"], "the nearest are 02:30 and 2026-11-16 02:30"),
+        (["both", "2026-11-15 09:07"], "the nearest due times are 09:00 and 10:00"),
+        (["nightly", "2026-11-15 03:00"], "the nearest due times are 02:30 and 2026-11-16 02:30"),
         (["bounded", "2026-05-01 01:00"], "  starts_at: the job starts at 2026-06-01T00:00:00Z"),
         (["resting", "2026-05-01 00:00"], "the job is disabled in the manifest"),
         (["berlin", "2026-03-29 02:30"], "02:30 did not exist on 2026-03-29 in Europe/Berlin: the"),
@@ -253,8 +261,8 @@ def test_what_is_still_to_come_says_when_and_what_may_keep_it(asked: Detent, the
 def test_an_instant_before_the_job_was_known_says_so(detent: Detent, then: PastNode) -> None:
     then.live(yesterday("10:00"), GOOD)
     said = detent("why", "often", "yesterday", "09:00").out
-    assert "no fire is on record" in said
-    assert f"first fire on record was due at {yesterday('10:00'):%Y-%m-%d}T10:00:00Z" in said
+    assert "there is no fire in the store" in said
+    assert f"the oldest fire in the store was due at {yesterday('10:00'):%Y-%m-%d}T10:00:00Z" in said
 
 
 def test_an_instant_that_no_node_has_planned_yet_says_what_will_become_of_it(
@@ -263,7 +271,7 @@ def test_an_instant_that_no_node_has_planned_yet_says_what_will_become_of_it(
     then.live(yesterday("10:00"), GOOD)
     said = detent("why", "often", "yesterday", "14:00").out
     assert "no node has planned it yet" in said and "no node is alive" in said
-    assert "under catch_up: skip it is recorded as missed by the next node" in said
+    assert "with catch_up: skip, the next node records it as missed" in said
 
 
 def test_history_that_is_kept_no_longer_says_so(asked: Detent) -> None:
@@ -272,7 +280,7 @@ def test_history_that_is_kept_no_longer_says_so(asked: Detent) -> None:
 
 def test_a_job_that_no_node_has_taken_over_says_so(detent: Detent, then: PastNode) -> None:
     then.store.note("demo", "node/host.life", "{}", 30)
-    assert "no node has taken the job over" in detent("why", "nightly", "yesterday", "02:30").out
+    assert "no node has run with this manifest yet" in detent("why", "nightly", "yesterday", "02:30").out
 
 
 def test_before_anything_has_run_there_is_an_answer_too(detent: Detent, folder: Path) -> None:
@@ -289,14 +297,14 @@ def test_without_the_manifest_only_what_is_on_record_can_be_told(
     named = ("--store", "sqlite:///try.db")
     assert "it succeeded" in detent("why", "demo.nightly", "yesterday", "02:30", *named).out
     said = detent("why", "demo.nightly", "yesterday", "02:40", *named).out
-    assert "only its manifest can tell" in said
+    assert "only the manifest says whether it was due" in said
 
 
 # Times.
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "at"),
     [
         ("now", "2026-11-15T10:20:00"),
         ("02:00", "2026-11-15T02:00:00"),
@@ -308,8 +316,8 @@ def test_without_the_manifest_only_what_is_on_record_can_be_told(
         ("2026-03-01 02:00+01:00", "2026-03-01T02:00:00+01:00"),
     ],
 )
-def test_a_time_may_be_said_as_people_say_it(text: str, shown: str) -> None:
-    assert parse_time(text, NOW).shown.isoformat() == shown
+def test_a_time_may_be_said_as_people_say_it(text: str, at: str) -> None:
+    assert parse_time(text, NOW).at.isoformat() == at
 
 
 @pytest.mark.parametrize(
@@ -324,5 +332,5 @@ def test_what_is_no_time_is_refused_with_what_is_allowed(text: str, asked: Deten
 
 
 def test_a_job_without_a_time_is_asked_for_one(asked: Detent) -> None:
-    assert "at what time? write a time such as 02:00" in asked("why", "nightly").err
+    assert "the time is missing: write a time such as 02:00" in asked("why", "nightly").err
     assert 'did you mean "nightly"?' in asked("why", "nightyl", "02:00").err

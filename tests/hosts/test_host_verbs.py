@@ -131,15 +131,15 @@ def test_unapply_needs_no_manifest_but_an_app(host: tuple[str, ...], detent: Det
 
 
 def test_show_prints_what_the_host_has_of_a_job(host: tuple[str, ...], detent: Detent) -> None:
-    assert "nothing was written there by detent" in detent("show", "backup", *where(host)).err
+    assert "detent has written nothing there" in detent("show", "backup", *where(host)).err
     detent("apply", *host)
     shown = detent("show", "backup", *where(host))
     assert "# shop.backup.json: as written" in shown.out and "detent trigger" in shown.out
     assert "report" not in shown.out
 
 
-def test_history_shows_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
-    assert "nothing was changed" in detent("history", *host[:2]).err
+def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
+    assert "nothing has been changed" in detent("history", *host[:2]).err
     detent("apply", *host)
     detent("unapply", *where(host))
     told = detent("history", *host[:2], "-o", "json", "-n", "100").json
@@ -256,7 +256,7 @@ def test_a_secret_in_the_manifest_is_not_written_down(
 
 
 def test_an_option_of_another_host_is_refused(detent: Detent, crontab: tuple[str, ...]) -> None:
-    assert "--unit-dir is for --host systemd" in detent("plan", *crontab, "--unit-dir", "x").err
+    assert "--unit-dir is only for --host systemd" in detent("plan", *crontab, "--unit-dir", "x").err
 
 
 # Signatures.
@@ -418,7 +418,7 @@ def test_a_restricted_service_is_adopted_only_with_force(
 
 def test_adopt_exits_with_7_if_no_entry_matches(host: tuple[str, ...], detent: Detent) -> None:
     nothing = detent("adopt", *host)
-    assert nothing.code == 7 and "nothing there does what" in nothing.err
+    assert nothing.code == 7 and "no entry matches a job of" in nothing.err
 
 
 def test_a_line_that_triggers_the_job_already_is_taken_over(

@@ -1,20 +1,18 @@
-"""What the verbs look at: the manifest, and the store that it or the command line names.
-
-A store that nobody has used yet is not created by looking for it.
-"""
+"""Finds the manifest and the store of a verb.  A verb that only reads does not create a missing store."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.cli.tables import say
 from detent.errors import UsageError
 from detent.loading import sources
 from detent.loading.config import explicit_store, find_manifest, store_options, store_url
 from detent.loading.foreign import CrontabPath
+from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import find_place
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
@@ -22,19 +20,20 @@ from detent.stores.base import Store
 from detent.stores.registry import open_store
 from detent.text import quote
 
+if TYPE_CHECKING:
+    from detent.app.app import Detent
+
 _SQLITE = "sqlite:///"
 
 
 class Context(NamedTuple):
-    """A manifest where there is one, and a store where there is one."""
-
     manifest: Manifest | None
     store: Store | None
     url: str
 
     @property
     def app(self) -> str:
-        """The app that is meant; none: every app of the store."""
+        """The manifest's app; empty for every app of the store."""
         return self.manifest.app if self.manifest else ""
 
     @property
@@ -43,16 +42,15 @@ class Context(NamedTuple):
 
 
 def add_manifest_options(parser: argparse.ArgumentParser) -> None:
-    """The options that name the manifest, the same for every verb."""
     about = "the manifest: a file, a directory, module:app, a URL, or - for standard input"
     parser.add_argument(
         "-f", "--file", metavar="FILE", action=ManifestArgument, help=f"{about} (default: ./detent.yaml)"
     )
-    signs = (
-        "the secret that signs the request to a URL, and the requests of jobs that name no secret: "
-        "env:NAME, file:/path or one of the machine's"
+    secret = (
+        "the secret that signs the request for a manifest URL, and the requests of jobs without one: "
+        "env:NAME, file:/path or a name from the machine file"
     )
-    parser.add_argument("--secret-ref", metavar="REF", default="", help=signs)
+    parser.add_argument("--secret-ref", metavar="REF", default="", help=secret)
     add_crontab(parser)
 
 
@@ -64,7 +62,7 @@ def add_crontab(parser: argparse.ArgumentParser) -> None:
 
 
 class ManifestArgument(argparse.Action):
-    """Accepts one manifest or several crontabs; a second manifest is a usage error."""
+    """Stores one manifest or several crontabs; a second manifest is a usage error."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, _: str | None = None
@@ -73,7 +71,7 @@ class ManifestArgument(argparse.Action):
         if isinstance(before, CrontabPath) and isinstance(value, CrontabPath):
             value = CrontabPath(f"{before},{value}")
         elif before is not None:
-            parser.error(f"two manifests are named, {before} and {value}: name only one")
+            parser.error(f"two manifests are named, {before} and {value}; name only one")
         namespace.file = value
 
 
@@ -87,20 +85,21 @@ def read_manifest(file: sources.Place | None, secret_ref: str = "") -> Manifest:
 
 
 def open_context(args: argparse.Namespace) -> Context:
-    """A manifest is looked at if one is named or is here; without one, every app of the store is meant.
-    One that is broken must not keep an operator from a store that is named otherwise."""
+    """Open the store, with the manifest if one is named or in the working directory.
+
+    A broken manifest is an error only if it is needed to find the store.
+    """
     try:
         manifest = read_manifest(args.file, args.secret_ref) if args.file or has_manifest() else None
     except UsageError as error:
         if not explicit_store(args.store, os.environ):
-            raise UsageError(f"{error}\nto go on without the manifest, name the store with --store") from None
-        say(f"{error}\ngoing on without the manifest")
+            raise UsageError(f"{error}\nto continue without it, name the store with --store") from None
+        say(f"{error}\ncontinuing without the manifest")
         manifest = None
     return context_for(manifest, args.store)
 
 
 def open_manifest_context(args: argparse.Namespace) -> tuple[Manifest, Context]:
-    """For verbs that need the jobs' definitions."""
     manifest = read_manifest(args.file, args.secret_ref)
     return manifest, context_for(manifest, args.store)
 
@@ -109,6 +108,16 @@ def require_store(context: Context) -> Store:
     if context.store is None:
         raise UsageError(f"{context.no_store_yet}; `detent run` creates it")
     return context.store
+
+
+def load_task_app(name: str) -> Detent:
+    """Import an app in Python code; raises UsageError if it has no tasks."""
+    if not is_app(name):
+        raise UsageError(f"{quote(name)} is not an app: name one as module:name, such as shop:app")
+    app = load_app(name)
+    if not app.tasks() and not app.allowed():
+        raise UsageError(f"{quote(name)} has no tasks: declare one with `@app.task()`")
+    return app
 
 
 def has_manifest() -> bool:
@@ -120,7 +129,6 @@ def has_manifest() -> bool:
 
 
 def context_for(manifest: Manifest | None, flag: str | None = None) -> Context:
-    """The store is not opened before it is asked something."""
     env = dict(os.environ)
     url = store_url(manifest, flag, env)
     store = open_store(url, **store_options(manifest, env)) if store_exists(url) else None
@@ -134,6 +142,6 @@ def store_exists(url: str) -> bool:
         Path(url.removeprefix(_SQLITE)).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, ValueError):  # the store will say what is wrong with it
-        return True
+    except (OSError, ValueError):  # opening the store reports the error
+        pass
     return True

@@ -1,21 +1,23 @@
-"""Watches one fire: shows its output on stdout, and says on stderr what becomes of it.
+"""Follows one fire: prints its output to stdout, and its attempts and outcome to stderr.
 
-An attempt that is over has the last of its output in the store; one that runs has it in a file on its
-node's host.  What the file did not show in time is made up from the store.
+An attempt that has ended has the last part of its output in the store.  A running one has its output in
+files on its node's host; whatever could not be read from them in time is printed from the store at the end.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from detent import clock
 from detent.cli.formatting import duration
 from detent.cli.job_text import shorten
 from detent.cli.json_records import attempt_took_s, state_text, took_s
-from detent.cli.look.heartbeats import live_nodes
-from detent.cli.look.why_segments import SegmentReader
+from detent.cli.look.nodes import live_nodes
 from detent.cli.lookup import fetch_fire
 from detent.cli.tables import printable, say
 from detent.errors import UsageError
@@ -26,12 +28,72 @@ from detent.text import plural
 from detent.warden.instances import output_path
 
 POLL_S = 0.2
-ALONE_MAX_S = 10.0  # without any node: one that is being restarted is back by then
+NO_NODE_MAX_S = 10.0  # a node that is restarted is back by then
+CHUNK = 64 * 1024
+
+
+class SegmentReader:
+    """Reads the output of a running attempt, from the oldest byte that is kept.
+
+    The warden renames PATH to PATH.1 when it is full, and starts a new PATH.  A segment that is open here
+    can be read to its end even after it was renamed or removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._older = path, path.with_name(path.name + ".1")
+        self._newest: BinaryIO | None = None
+        self.has_gap = False  # a segment was removed before it was read
+
+    def read(self) -> Iterator[bytes]:
+        """Yield what was written since the last call."""
+        if self._newest is None:
+            self._newest = _open(self._path)
+            older = _open(self._older)
+            if older and not _is_same(older, self._newest):
+                yield from _drain(older)
+        yield from _drain(self._newest)
+        if self._newest and self._is_renamed(self._newest):
+            yield from self._read_next_segments(self._newest)
+
+    def close(self) -> None:
+        if self._newest:
+            self._newest.close()
+
+    def _is_renamed(self, known: BinaryIO) -> bool:
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(known.fileno()))
+        except OSError:  # removed: the command has ended
+            return False
+
+    def _read_next_segments(self, known: BinaryIO) -> Iterator[bytes]:
+        older = _open(self._older)
+        yield from _drain(known)
+        if older and not _is_same(older, known):
+            self.has_gap = True  # other segments may have come and gone before this one
+            yield from _drain(older)
+        known.close()
+        self._newest = _open(self._path)
+        yield from _drain(self._newest)
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
+def _drain(segment: BinaryIO | None) -> Iterator[bytes]:
+    while segment and (data := segment.read(CHUNK)):
+        yield data
+
+
+def _is_same(one: BinaryIO, other: BinaryIO | None) -> bool:
+    return other is not None and os.path.sameopenfile(one.fileno(), other.fileno())
 
 
 def find_output(store: Store, row: Row) -> SegmentReader | None:
-    """The output of a running attempt, where it can be read from here."""
-
+    """The output of a running attempt; None if its node is on another host."""
     for node in live_nodes(store, app_of(row.fire.job)):
         if node.instance == row.node and node.host == socket.gethostname():
             return SegmentReader(Path(output_path(str(node.outputs), row.fire.run_id, row.attempt)))
@@ -39,33 +101,30 @@ def find_output(store: Store, row: Row) -> SegmentReader | None:
 
 
 class Follower:
-    """What was told of a fire so far."""
+    """Prints what is new about a fire each time it looks."""
 
     def __init__(self, store: Store, *, quiet: bool = False) -> None:
         self._store, self._quiet = store, quiet
         self._begun, self._ended = (0, ""), 0
         self._segments: SegmentReader | None = None
-        self._shown, self._last = 0, b""
-        self._said = ""
+        self._printed, self._last = 0, b""  # bytes of the attempt: how many, and the last of them
+        self._state_line = ""
 
     def follow(self, row: Row) -> Row:
-        """Until it is over, or nobody is there to run it."""
+        """Look until the fire is over; raises UsageError if no node is alive to run it."""
         app, seen_at = app_of(row.fire.job), clock.monotonic()
         while row.state != "over":
             self.look(row)
             if live_nodes(self._store, app):
                 seen_at = clock.monotonic()
-            elif clock.monotonic() - seen_at > ALONE_MAX_S:
-                raise UsageError(
-                    f"no node is alive any more; {row.fire.key} waits for one: start `detent run`"
-                )
+            elif clock.monotonic() - seen_at > NO_NODE_MAX_S:
+                raise UsageError(f"no node is alive, and {row.fire.key} waits for one: start `detent run`")
             self._store.wait(app, POLL_S)
             row = fetch_fire(self._store, row.fire.key)
         self.look(row)
         return row
 
     def look(self, row: Row) -> None:
-        """Tell what is new."""
         if self._quiet:
             return
         for attempt in row.attempts:
@@ -74,92 +133,81 @@ class Follower:
                 self._end(row, attempt)
         if row.state == "claimed" and row.attempt > self._ended:
             self._begin(row, row.attempt, row.node)
-            self._show_new()
-        line = _standing_line(row)
-        if line and line != self._said:
-            self._said = line
+            self._print_new()
+        line = _state_line(row)
+        if line and line != self._state_line:
+            self._state_line = line
             say(line)
-
-    # One attempt.
 
     def _begin(self, row: Row, number: int, node: str) -> None:
         if self._begun == (number, node):
             return
-        self._begun, self._shown, self._last = (number, node), 0, b""
+        self._begun, self._printed, self._last = (number, node), 0, b""
         say(f"attempt {number} on {node}")
         if row.state == "claimed" and row.attempt == number:
             self._segments = find_output(self._store, row)
             if self._segments is None:
-                say("its output is on its node's host; it comes into the store when the attempt ends")
+                say("its output is on another host; it is stored when the attempt ends")
 
-    def _show_new(self) -> None:
+    def _print_new(self) -> None:
         if self._segments is None:
             return
         try:
             for data in self._segments.read():
-                self._show(data)
+                self._print(data)
             if self._segments.has_gap:
                 self._segments.has_gap = False
-                say("its output comes faster than it can be followed: some of it may be missing here")
+                say("the output is faster than this terminal: some of it may be missing here")
         except OSError as error:
-            say(f"its output cannot be read before the attempt ends: {error.strerror}: {error.filename}")
+            say(f"cannot read the output before the attempt ends: {error.strerror}: {error.filename}")
             self._segments = None
 
-    def _show(self, data: bytes) -> None:
-        self._shown += len(data)
+    def _print(self, data: bytes) -> None:
+        self._printed += len(data)
         self._last = (self._last + data)[-TAIL_MAX:]
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
 
     def _end(self, row: Row, attempt: Attempt) -> None:
-        self._show_new()
+        self._print_new()
         if self._segments:
             self._segments.close()
             self._segments = None
-        self._show_rest(attempt.tail)
+        self._print_rest(attempt.tail)
         self._ended = attempt.number
-        if row.state != "over" or attempt is not row.attempts[-1]:  # the fire's end tells the last one's
-            told = [_why(attempt.outcome), duration(attempt_took_s(attempt))]
-            rest = ", ".join(word for word in told if word)
-            say(f"attempt {attempt.number} {attempt.outcome.kind}{': ' if rest else ''}{rest}")
+        if row.state != "over" or attempt is not row.attempts[-1]:  # the fire's last line covers the last one
+            details = ", ".join(filter(None, (_reason(attempt.outcome), duration(attempt_took_s(attempt)))))
+            say(f"attempt {attempt.number} {attempt.outcome.kind}{': ' if details else ''}{details}")
 
-    def _show_rest(self, tail: bytes) -> None:
+    def _print_rest(self, tail: bytes) -> None:
         size = f"{TAIL_MAX // 1024} KiB"
-        if len(tail) < TAIL_MAX:  # then it is all that was written
-            self._show(tail[self._shown :])
-        elif not self._shown:
+        if len(tail) < TAIL_MAX:  # the store has all of the output
+            self._print(tail[self._printed :])
+        elif not self._printed:
             say(f"the last {size} of its output:")
-            self._show(tail)
+            self._print(tail)
         elif self._last != tail:
             say(f"some of its output could not be followed; the last {size}:")
-            self._show(tail)
+            self._print(tail)
 
 
-# What is said of the fire as a whole.
-
-
-def _standing_line(row: Row) -> str:
-    """Nothing where its output speaks for itself."""
+def _state_line(row: Row) -> str:
+    """`demo.backup@… succeeded: 1 attempt, 3.0 s`; empty while it runs, as its output is printed."""
     if row.state == "claimed" and not row.stop:
         return ""
-    details = [detail for detail in _details(row) if detail]
-    return f"{row.fire.key} {state_text(row)}" + (f": {', '.join(details)}" if details else "")
+    details = ", ".join(filter(None, _details(row)))
+    return f"{row.fire.key} {state_text(row)}" + (f": {details}" if details else "")
 
 
 def _details(row: Row) -> list[str]:
-    if row.state == "over":
-        if not row.attempts:
-            return [_why(row.outcome)]
-        took = [plural(len(row.attempts), "attempt"), duration(took_s(row))]
-        return [_why(row.outcome), *took, _returned(row.attempts[-1])]
+    if row.state == "over" and row.attempts:
+        result = row.attempts[-1].result
+        returned = f"returned {shorten(printable(result))}" if result else ""
+        return [_reason(row.outcome), plural(len(row.attempts), "attempt"), duration(took_s(row)), returned]
     if row.state == "pending" and row.outcome and row.run_at:
         return [f"due again at {row.run_at.astimezone():%H:%M:%S}"]
-    return [_why(row.stop)]
+    return [_reason(row.outcome if row.state == "over" else row.stop)]
 
 
-def _returned(attempt: Attempt) -> str:
-    return f"returned {shorten(printable(attempt.result))}" if attempt.result else ""
-
-
-def _why(outcome: Outcome | None) -> str:
+def _reason(outcome: Outcome | None) -> str:
     return printable(outcome.reason) if outcome else ""

@@ -1,4 +1,4 @@
-"""Formats what verbs print: instants, durations, wrapped and coloured lines, and the name of the user."""
+"""Formats instants, durations, wrapped and coloured text, and the name of the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOW_S = 1.0
 
 
 def iso(instant: datetime | None) -> str | None:
-    """`2026-03-01T02:00:00Z`, with milliseconds where there are any."""
+    """`2026-03-01T02:00:00Z`, with milliseconds if there are any."""
     if instant is None:
         return None
     milliseconds = instant.microsecond // 1000
@@ -54,21 +54,28 @@ def duration(seconds: float | None) -> str:
 
 
 def local_time(instant: datetime, now: datetime, zone: tzinfo | None = None) -> str:
-    """For people: the local time, with the date unless it is today."""
+    """`14:00:00 (in 2 h)`, with the date unless it is today."""
     shown, today = instant.astimezone(zone), now.astimezone(zone)
     day = "" if shown.date() == today.date() else f"{shown:%Y-%m-%d} "
     return f"{day}{shown:%H:%M:%S} ({relative(instant, now)})"
 
 
-def time_cell(instant: datetime | None, now: datetime, *, for_person: bool) -> str:
-    """An instant as a cell of a table."""
+def time_cell(instant: datetime | None, now: datetime) -> str:
+    """An instant in a table: local time for people, UTC for programs."""
     if instant is None:
         return ""
-    return local_time(instant, now) if for_person else iso(instant) or ""
+    return local_time(instant, now) if is_terminal() else iso(instant) or ""
+
+
+def relative_cell(instant: datetime | None, now: datetime) -> str:
+    """As `time_cell`, but for people only how far away it is."""
+    if instant is None:
+        return ""
+    return relative(instant, now) if is_terminal() else iso(instant) or ""
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> str:
-    """The text after `first`, wrapped to the terminal's width; whole where the output is a file or a pipe."""
+    """Put the text after `first` and wrap it to the width of the terminal; not in a file or a pipe."""
     if not is_terminal():
         return first + text
     return textwrap.fill(
@@ -82,15 +89,15 @@ def wrapped(text: str, first: str = "", indent: str = "") -> str:
 
 
 def coloured(text: str, colour: str) -> str:
-    """With colour codes on a terminal, unless NO_COLOR is set."""
+    """Add colour codes on a terminal, unless NO_COLOR is set."""
     codes = {"green": 32, "yellow": 33, "red": 31, "dim": 2, "bold": 1}
     return f"\x1b[{codes[colour]}m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
 
 
 def current_user() -> str:
-    """The user who gives the command, as `ana@host`."""
+    """Who runs this command, as `ana@host`."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
+    except (KeyError, OSError):  # the user id has no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"

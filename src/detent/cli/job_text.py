@@ -1,4 +1,4 @@
-"""A canonical job in words, for `show` and `list`.  Pure."""
+"""Describes a job of a manifest as text, for `show` and `list`.  Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from detent.manifest.check import Manifest
 from detent.text import listed
 
 SHORT_MAX = 60  # characters of a command in a table
-_TIMES, _WORKS = ("schedules", "timezone", "at", "after"), ("request", "call", "enqueue", "command")
-_SHOWN_APART = ("name", "description", *_TIMES, *_WORKS, "enabled")
+_WORKS = ("request", "call", "enqueue", "command")
+_SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "after", *_WORKS, "enabled")
 
 
 def canonical_job(manifest: Manifest, name: str) -> dict[str, Any]:
-    """The canonical job, as a document whose texts are as they will be used."""
-    document = json.loads(manifest.canonical[name])
-    made: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
-    return made
+    """Return the canonical job with its texts unescaped."""
+    document: dict[str, Any] = json.loads(manifest.canonical[name])
+    unescaped: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
+    return unescaped
 
 
 def _unescaped(value: Any) -> Any:
-    """The canonical form writes $$ for a dollar that could be taken for a variable's."""
+    """Undo `$$`, which the canonical form writes for a literal dollar sign."""
     if isinstance(value, str):
         return value.replace("$$", "$")
     if isinstance(value, list):
@@ -40,7 +40,7 @@ def schedule_text(job: dict[str, Any]) -> str:
 
 
 def work_text(job: dict[str, Any]) -> str:
-    """A command as a shell would take it, a request's first line, or a function's name."""
+    """A command in shell syntax, the first line of a request, or the name of a function or task."""
     if "request" in job:
         return f"{job['request']['method']} {job['request']['url']}"
     if "call" in job:
@@ -52,13 +52,12 @@ def work_text(job: dict[str, Any]) -> str:
 
 
 def shorten(text: str) -> str:
-    """As much as fits into a table."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT_MAX else line[: SHORT_MAX - 1] + "…"
 
 
 def job_fields(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Everything that a job says, as names and values, what matters most first."""
+    """All fields of a job as names and values, the most important first."""
     if job.get("description"):
         yield "description", job["description"]
     yield "schedule", schedule_text(job)

@@ -1,22 +1,24 @@
-"""Fires for programs and in tables: stable names, in the words of the contract.  Pure."""
+"""Describes fires as JSON records with stable names, and in one word for tables.  Pure."""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any
 
 from detent.cli.formatting import iso
 from detent.model import Attempt, Row
 
 
+def names_record(name: str) -> dict[str, Any]:
+    """Split `app.job`."""
+    app, _, job = name.partition(".")
+    return {"app": app, "job": job}
+
+
 def fire_record(row: Row, *, with_output: bool = False) -> dict[str, Any]:
-    """A fire as JSON has it."""
     fire, outcome = row.fire, row.outcome if row.state == "over" else None
-    app, _, job = fire.job.partition(".")
     return {
-        "app": app,
-        "job": job,
+        **names_record(fire.job),
         "fire": fire.key,
         "run_id": fire.run_id,
         "origin": fire.origin,
@@ -53,13 +55,13 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
 
 
 def took_s(row: Row) -> float | None:
-    """How long its attempts took, all together, as far as is known."""
+    """The sum of the known durations of its attempts; None if none is known."""
     known = [took for attempt in row.attempts if (took := attempt_took_s(attempt)) is not None]
     return sum(known) if known else None
 
 
 def attempt_took_s(attempt: Attempt) -> float | None:
-    """Of one that was settled by another node than its own, nobody knows."""
+    """None for a lost attempt that another node settled: its duration is not known."""
     return None if attempt.outcome.kind == "lost" and not attempt.took_s else attempt.took_s
 
 
@@ -68,29 +70,9 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def state_text(row: Row) -> str:
-    """How it ended or, where it has not, what it does."""
+    """The outcome of a fire that is over; else `running`, `stopping` or `waiting`."""
     if row.state == "over":
         return row.outcome.kind if row.outcome else "over"
     if row.state == "claimed":
         return "stopping" if row.stop else "running"
     return "waiting"
-
-
-def reason(row: Row, now: datetime) -> str:
-    """Why it ended so, or what is known of one that has not."""
-    if row.state == "over":
-        return _over_reason(row)
-    if row.stop:
-        return row.stop.reason
-    if row.state == "pending" and row.outcome and row.run_at:
-        again_s = max(0.0, (row.run_at - now).total_seconds())
-        return f"{row.outcome.kind}, {row.outcome.reason}; again in {again_s:.0f} s"
-    return ""
-
-
-def _over_reason(row: Row) -> str:
-    told = row.outcome.reason if row.outcome else ""
-    if row.fire.instants == 1:
-        return told
-    span = f"{row.fire.instants:,} instants since {iso(row.fire.first_at)}"
-    return f"{told}; {span}" if told else span

@@ -1,10 +1,7 @@
-"""The command line: finds the verb, imports it alone, and turns errors into words and exit codes.
+"""The `detent` command line: imports the module of one verb, and turns errors into messages and exit codes.
 
-- 0: done; 1: error; 2: usage error.
-- Whatever happens, a person is told in a sentence, never by a traceback.
-- A verb is a file in this folder with `EXAMPLE`, `options(parser)` and `main(given)`.
-- `detent trigger` is started for every fire: on its way nothing is imported that it can do without.  What
-  it has to say by its exit codes is its own, and what goes wrong here is 3 there.
+- Exit codes: 0 success, 1 error, 2 usage error.  `trigger` has exit codes of its own.
+- A verb is a module in the package of its group, with `EXAMPLE`, `add_options(parser)` and `main(args)`.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from types import ModuleType
 
-GROUPS = {  # group -> verb -> what it does
+GROUPS = {  # group: {verb: what it does}
     "Run": {
         "run": "run the jobs of a manifest",
         "worker": "process messages from queues",
@@ -66,47 +63,48 @@ VERBS = {verb: meaning for group in GROUPS.values() for verb, meaning in group.i
 VERB_WIDTH = max(map(len, VERBS))
 SUMMARY = "A scheduler for jobs that must run once: not zero times, not twice, not on top of each other."
 USAGE_ERROR = 2
-NOT_TRIED = 3  # by `trigger`, where 1 and 2 tell how a fire ended
+NOT_TRIED = 3  # of `trigger`, where 1 and 2 say how a fire ended
 
 
 def main(words: list[str] | None = None) -> int:
     is_program, words = words is None, sys.argv[1:] if words is None else words
     is_trigger = words[:1] == ["trigger"]
     try:
-        _say_what_can_be_said()
+        _escape_unencodable()
         code = _run_trigger(words[1:]) if is_trigger else None
         code = _run(words) if code is None else code
         sys.stdout.flush()
         if is_trigger and is_program:
-            _leave_at_once(code)
+            sys.stderr.flush()
+            os._exit(code)  # skips the interpreter's shutdown, which the start-up budget cannot pay for
         return code
-    except SystemExit as end:  # argparse has said why
+    except SystemExit as end:  # argparse has printed the reason
         code = end.code if isinstance(end.code, int) else USAGE_ERROR
         return NOT_TRIED if is_trigger and code else code
-    except BrokenPipeError:  # whoever read our output has seen enough
-        _forget_output()
+    except BrokenPipeError:  # the reader closed the pipe, like `detent history | head`
+        _discard_output()
         return 0
     except Exception as error:
-        print(_worded(error), file=sys.stderr)
-        if is_program:
-            _flush_output()
+        print(_message(error), file=sys.stderr)
+        if is_program:  # Python 3.14 exits with another code if its own flush fails
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _discard_output()
         return NOT_TRIED if is_trigger else 1
 
 
 def _run_trigger(words: list[str]) -> int | None:
-    """What it leaves in memory, its end clears up: to look for that meanwhile would take longer."""
+    """Run `trigger` without argparse and the garbage collector: a host starts it for every fire.
+
+    Returns None if the options need argparse, for an error or `--help`.
+    """
     import gc
 
     gc.disable()
     from detent.cli.run.trigger import run
 
     return run(words)
-
-
-def _leave_at_once(code: int) -> None:
-    """All is settled and closed: to take every module apart again would be for nobody."""
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _run(words: list[str]) -> int:
@@ -129,7 +127,7 @@ def _run(words: list[str]) -> int:
 
 
 def overview() -> str:
-    """The verbs by group."""
+    """The help of the program: the verbs by group."""
     lines = [SUMMARY, "", "usage: detent VERB [options]"]
     for group, verbs in GROUPS.items():
         lines += ["", group, *(f"  {verb:<{VERB_WIDTH}}  {meaning}" for verb, meaning in verbs.items())]
@@ -137,56 +135,49 @@ def overview() -> str:
 
 
 def parse(verb: str, words: list[str]) -> argparse.Namespace:
-    """The options of a verb.  Exits with the usage where a word is not one of them."""
+    """Parse the options of a verb; exits with the usage on an unknown one."""
+    from detent.text import did_you_mean
+
     parser = build_parser(verb)
     args, surplus = parser.parse_known_args(words)
     if surplus:
-        parser.error(f"unexpected argument: {surplus[0]}{_advice(surplus[0], parser)}")
+        word, options = surplus[0], [name for action in parser._actions for name in action.option_strings]
+        if word.startswith("-"):
+            advice = did_you_mean(word.partition("=")[0], options)
+        else:
+            advice = f"; name the manifest with `-f {word}`" if "--file" in options else ""
+        parser.error(f"unexpected argument: {word}{advice}")
     return args
-
-
-def _advice(word: str, parser: argparse.ArgumentParser) -> str:
-    from detent.text import did_you_mean
-
-    options = [name for action in parser._actions for name in action.option_strings]
-    if word.startswith("-"):
-        return did_you_mean(word.partition("=")[0], options)
-    return f"; name the manifest with `-f {word}`" if "--file" in options else ""
 
 
 def build_parser(verb: str) -> argparse.ArgumentParser:
     import argparse
 
-    module = verb_module(verb)
+    module, meaning = verb_module(verb), VERBS[verb]
     parser = argparse.ArgumentParser(
         prog=f"detent {verb}",
-        description=_sentence(VERBS[verb]),
+        description=f"{meaning[0].upper()}{meaning[1:]}.",
         epilog=f"example: {module.EXAMPLE}",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="text for people, JSON for programs"
-    )
+    add_output(parser)
     module.add_options(parser)
     return parser
+
+
+def add_output(parser: argparse.ArgumentParser, default: str = "text") -> None:
+    about = "text for people, JSON for programs"
+    parser.add_argument("-o", "--output", choices=("text", "json"), default=default, help=about)
 
 
 def verb_module(verb: str) -> ModuleType:
     from importlib import import_module
 
-    return import_module(f"detent.cli.{_group(verb)}.{verb}")
+    title = next(title for title, verbs in GROUPS.items() if verb in verbs)
+    return import_module(f"detent.cli.{title.split()[0].lower()}.{verb}")
 
 
-def _group(verb: str) -> str:
-    """The package of a verb: the first word of its heading."""
-    return next(title.split()[0].lower() for title, verbs in GROUPS.items() if verb in verbs)
-
-
-def _sentence(meaning: str) -> str:
-    return meaning[0].upper() + meaning[1:] + "."
-
-
-def _worded(error: Exception) -> str:
+def _message(error: Exception) -> str:
     from detent.errors import DetentError
     from detent.manifest.problems import ManifestError
 
@@ -197,35 +188,22 @@ def _worded(error: Exception) -> str:
     if isinstance(error, OSError):
         named = f": {error.filename}" if error.filename else ""
         return f"detent: {error.strerror or error}{named}"
-    return (
-        f"detent: {type(error).__name__}: {error} {_place(error)}: this is a bug of detent, please report it"
-    )
-
-
-def _place(error: Exception) -> str:
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
-    return f"({trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno})" if trace else ""
+    place = f" ({trace.tb_frame.f_globals.get('__name__')}, line {trace.tb_lineno})" if trace else ""
+    return f"detent: {type(error).__name__}: {error}{place}: this is a bug in detent, please report it"
 
 
-def _say_what_can_be_said() -> None:
-    """A terminal that cannot show a character gets its number."""
+def _escape_unencodable() -> None:
+    """Write an escape for a character that the terminal's encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flush_output() -> None:
-    """Python 3.14 would end with another exit code where this fails at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _forget_output()
-
-
-def _forget_output() -> None:
-    """What is still buffered goes nowhere, or Python would complain when it ends."""
+def _discard_output() -> None:
+    """Send buffered output to /dev/null, so that Python does not complain about it at exit."""
     from contextlib import suppress
 
     with suppress(OSError, ValueError):

@@ -1,10 +1,10 @@
-"""Reads the values of options: numbers, durations and times such as `02:00` or `yesterday 02:00`."""
+"""Parses option values: numbers, durations and times such as `02:00` or `yesterday 02:00`."""
 
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
-from datetime import datetime, timedelta, timezone
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.errors import UsageError
@@ -26,6 +26,11 @@ _FORM = re.compile(
     r"(?:(?P<day>\d{4}-\d{2}-\d{2}|yesterday|today|tomorrow)[t ]\s*)?"
     r"(?P<time>\d{1,2}:\d{2})(?P<seconds>:\d{2})?\s*(?P<offset>z|[+-]\d{2}:\d{2})?"
 )
+
+
+def add_count(parser: ArgumentParser, default: int, about: str) -> None:
+    about = f"{about} (default: {default})"
+    parser.add_argument("-n", type=count, default=default, dest="count", metavar="N", help=about)
 
 
 def count(text: str) -> int:
@@ -64,9 +69,7 @@ def seconds(text: str) -> int:
 
 
 class ParsedTime(NamedTuple):
-    """A time as the user wrote it."""
-
-    shown: datetime  # on the wall clock; aware where an offset was written
+    at: datetime  # naive wall-clock time; aware if the user wrote an offset
     has_day: bool
     has_seconds: bool
 
@@ -76,32 +79,20 @@ def parse_time(text: str, now: datetime) -> ParsedTime:
 
     A time without an offset is on the wall clock whose reading is `now` (naive).
     """
-    said = " ".join(text.lower().split())
-    if said == "now":
+    words = " ".join(text.lower().split())
+    if words == "now":
         return ParsedTime(now.replace(second=0, microsecond=0), has_day=True, has_seconds=False)
-    found = _FORM.fullmatch(said)
+    found = _FORM.fullmatch(words)
     if found is None:
         raise UsageError(f"bad time {quote(text)}: {ALLOWED}")
-    try:
-        shown = _shown(found, now)
-    except ValueError as error:
-        raise UsageError(f"bad time {quote(text)}: {error}") from None
-    if not YEARS[0] < shown.year < YEARS[1]:
-        raise UsageError(f"bad time {quote(text)}: it is not between the years {YEARS[0]} and {YEARS[1]}")
-    return ParsedTime(shown, has_day=found["day"] is not None, has_seconds=found["seconds"] is not None)
-
-
-def _shown(found: re.Match[str], now: datetime) -> datetime:
-    offset = _offset(found["offset"])
-    time = f"{found['time']:0>5}{found['seconds'] or ':00'}"
     day = found["day"] or "today"
     if day in _DAYS:
         day = f"{now + timedelta(days=_DAYS[day]):%Y-%m-%d}"
-    return datetime.fromisoformat(f"{day}T{time}").replace(tzinfo=offset)
-
-
-def _offset(text: str | None) -> timezone | None:
-    if text is None:
-        return None
-    shown = datetime.fromisoformat(f"2000-01-01T00:00:00{text.upper()}")
-    return timezone(shown.utcoffset() or timedelta())
+    time = f"{found['time']:0>5}{found['seconds'] or ':00'}{(found['offset'] or '').upper()}"
+    try:
+        at = datetime.fromisoformat(f"{day}T{time}")
+    except ValueError as error:
+        raise UsageError(f"bad time {quote(text)}: {error}") from None
+    if not YEARS[0] < at.year < YEARS[1]:
+        raise UsageError(f"bad time {quote(text)}: it is not between the years {YEARS[0]} and {YEARS[1]}")
+    return ParsedTime(at, has_day=found["day"] is not None, has_seconds=found["seconds"] is not None)

@@ -1,8 +1,4 @@
-"""Writes answers: tables with colours on a terminal, aligned text elsewhere, JSON for programs.
-
-- What comes from a manifest or from a command is shown as plain text: it cannot upset a terminal.
-- stdout has the answer, and nothing else; what we say besides goes to stderr.
-"""
+"""Writes results to stdout (coloured tables on a terminal, aligned text elsewhere, JSON), notes to stderr."""
 
 from __future__ import annotations
 
@@ -29,10 +25,10 @@ _COLOURS = {
     "cancelled": "yellow",
     "disabled": "dim",
 }
-_COLOURED = ("outcome", "last", "state", "since")  # columns whose first word has a colour
-LAST_LOW = 20  # characters: less of the last column in a line cannot be read
+_COLOURED = ("outcome", "last", "state", "since")  # columns whose first word is coloured
+LAST_LOW = 20  # characters: the last column is not wrapped narrower than this
 GAP = 2  # between columns
-_KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never broken
+_KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never wrapped
 
 
 def is_terminal() -> bool:
@@ -40,8 +36,8 @@ def is_terminal() -> bool:
 
 
 def say(text: str) -> None:
-    """Tell a person something that is not the answer."""
-    sys.stdout.flush()  # so that both come in order where they share a terminal
+    """Print a note to stderr: anything that is not the result."""
+    sys.stdout.flush()  # keeps the order if both go to one terminal
     print(text, file=sys.stderr, flush=True)
 
 
@@ -56,11 +52,10 @@ def write_table(
     kept: Sequence[str] = _KEPT,
     spare: Sequence[str] = (),
 ) -> None:
-    """`kept` are the columns that are never broken; `spare` those that a narrow terminal leaves out, the
-    first one first."""
+    """Columns in `kept` are never wrapped; a narrow terminal drops those in `spare`, the first one first."""
     named, cells = drop_empty_columns(heads, rows)
     if is_terminal():
-        from rich.console import Console  # late: it costs more than all the rest of a verb
+        from rich.console import Console  # slow to import
 
         console = Console(highlight=False, markup=False)
         named, cells = drop_spare_columns(named, cells, spare, console.width)
@@ -72,7 +67,7 @@ def write_table(
 def drop_empty_columns(
     heads: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """The table without the columns that have no text, and with nothing in it but plain text."""
+    """Drop columns without text, and make every cell printable."""
     cells = [[printable(cell) for cell in row] for row in rows]
     columns = [i for i in range(len(heads)) if any(row[i] for row in cells)]
     return [heads[i] for i in columns], [[row[i] for i in columns] for row in cells]
@@ -81,7 +76,7 @@ def drop_empty_columns(
 def drop_spare_columns(
     heads: list[str], cells: list[list[str]], spare: Sequence[str], width: int
 ) -> tuple[list[str], list[list[str]]]:
-    """The table with as many columns as fit; a last one that is not spare may be broken into lines."""
+    """Drop spare columns until the table fits; the last column may be wrapped unless it is spare."""
     for name in spare:
         widths = [max(len(row[i]) for row in (heads, *cells)) for i in range(len(heads))]
         if heads[-1] not in spare:
@@ -95,12 +90,11 @@ def drop_spare_columns(
 
 
 def printable(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would obey."""
+    """Return the text on one line, without control characters: it cannot disturb a terminal."""
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
 
 
 def align_columns(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table, for a file or a pipe."""
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -111,7 +105,7 @@ def align_columns(heads: list[str], rows: list[list[str]]) -> list[str]:
 def rich_table(
     heads: list[str], rows: list[list[str]], kept: Sequence[str], rigid: Sequence[str] = ()
 ) -> RichTable:
-    """The table for a terminal.  Where there is too little room, `rigid` columns are the last to be cut."""
+    """Build the table for a terminal; `rigid` columns keep their width."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,7 +1,6 @@
-"""A stream that nobody waits for: a log whose reader is stalled must not stop the node.
+"""Formats and writes log lines in a thread, so that a stalled reader of the log does not stop the node.
 
-Lines are worded and written by a thread of its own.  Where they come faster than they are taken, the
-newest are dropped and counted; how many is told when there is room again.
+If the queue is full, new lines are dropped; their number is logged when there is room again.
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ from queue import SimpleQueue
 
 LINES_MAX = 50_000
 WRITE_MAX = 1000  # lines in one write
-GATHER_S = 0.05  # a burst of events must not become a burst of wake-ups and writes
-BURST = 100  # lines in that time: what they tell of comes before the telling
+GATHER_S = 0.05  # lines of this time are written at once
+BURST = 100  # more new lines than this in GATHER_S: wait longer, as formatting would slow down the node
 BURST_MAX_S = 0.5
-Line = str | Callable[[], str]  # one that is yet to be worded has no line break
+Line = str | Callable[[], str]  # a callable formats the line, without its line break
 
 
 class BackgroundWriter:
     def __init__(self, fd: int, dropped: Callable[[int], str]) -> None:
-        self._fd, self._word = fd, dropped
+        """`dropped` formats the line that reports how many lines were dropped."""
+        self._fd, self._format_dropped = fd, dropped
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped, self._closing = 0, threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="detent-log", daemon=True)
@@ -35,26 +35,26 @@ class BackgroundWriter:
             self._lines.put(line)
 
     def close(self, seconds: float) -> None:
-        """Have the rest written, if somebody reads it."""
+        """Write the rest, for at most so long."""
         self._lines.put(None)
         self._closing.set()
         self._thread.join(seconds)
 
     def _write_all(self) -> None:
         while lines := self._next_lines():
-            with suppress(OSError):  # the reader is gone, or the disk is full: jobs go on
+            with suppress(OSError):  # the reader is gone, or the disk is full
                 if self._dropped and self._lines.qsize() < LINES_MAX // 2:
                     count, self._dropped = self._dropped, 0
-                    self._write(self._word(count))
+                    self._write(self._format_dropped(count))
                 self._write("".join(line if isinstance(line, str) else f"{line()}\n" for line in lines))
 
     def _next_lines(self) -> list[Line]:
-        """What is there a moment after the first one, in one piece.  No line: the end."""
+        """The lines up to a moment after the first one; none at the end."""
         lines: list[Line] = []
         while not lines or (len(lines) < WRITE_MAX and not self._lines.empty()):
             line = self._lines.get()
             if line is None:
-                self._lines.put(None)  # for the next time, if there is something to write first
+                self._lines.put(None)  # for the next call
                 break
             if not lines:
                 self._gather()
@@ -62,15 +62,14 @@ class BackgroundWriter:
         return lines
 
     def _gather(self) -> None:
-        """Wait for more, and while it comes fast, as far as there is room: who emits it needs the interpreter
-        that wording takes."""
+        """Wait for more lines, and longer during a burst while there is room in the queue."""
         for _ in range(round(BURST_MAX_S / GATHER_S)):
             before = self._lines.qsize()
             if self._closing.wait(GATHER_S) or not before + BURST < self._lines.qsize() < LINES_MAX // 2:
                 return
 
     def _write(self, line: str) -> None:
-        """Past the stream's buffer, in which a line that nobody takes would stay until the end."""
+        """Write past the stream's buffer: a stalled reader would make its flush at exit hang."""
         rest = line.encode("utf-8", "backslashreplace")
         while rest:
             rest = rest[os.write(self._fd, rest) :]

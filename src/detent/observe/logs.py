@@ -1,7 +1,6 @@
-"""Events as lines: JSON for machines, a short coloured line for a terminal.
+"""Formats events as log lines: JSON for programs, or a short line for a terminal.
 
-One line is one write, so that lines of threads never mix.  A reader that went away breaks no job.  A line in
-which something looks like a secret is worded again, masked.
+A line that may contain a secret is formatted again with its fields masked.
 """
 
 from __future__ import annotations
@@ -21,163 +20,118 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Where lines go: a stream, or something that looks like one."""
+    """A stream, or an object that acts like one."""
 
     def write(self, line: str, /) -> object: ...
 
     def flush(self) -> object: ...
 
 
-def format_event(event: str, style: Style, **fields: Any) -> str:
-    """One event as its line."""
-    return _word(style, None, event, clock.wall(), fields)
-
-
 Style = Literal["json", "plain", "coloured"]
-QUIET = frozenset({"DEBUG"})
 _COLOURS = {"DEBUG": "\x1b[2m", "INFO": "", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
-_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode  # made once, for thousands of lines
-_GOOD, _DIM, _PLAIN = "\x1b[32m", "\x1b[2m", "\x1b[0m"
-_LEADING = ("app", "job", "run_id", "fire", "node")  # behind time, level and event
-_ON_TERMINAL: tuple[str, ...] = (
-    "attempt",
-    "attempts",
-    "reason",
-    "again_in_s",
-    "took_ms",
-    "late_s",
-    "instants",
-    "jobs",
-    "queues",
+_GREEN, _DIM, _RESET = "\x1b[32m", "\x1b[2m", "\x1b[0m"
+_LEADING = ("app", "job", "run_id", "fire", "node")  # fields after time, level and event
+_NOT_ON_TERMINAL = frozenset({"fire-started"})  # a terminal gets one line a fire, when it ends
+_SHOWN_MAX = 3  # names of fires
+_HINTS = (  # in lower case; a mask finds nothing in a line without any of these
+    *("passw", "passphrase", "pwd", "secret", "token", "key", "credential", "authorization", "cookie"),
+    *("signature", "jwt", "bearer", "basic", "://"),
 )
-_ON_TERMINAL += ("lines", "error", "added", "changed", "removed", "running", "drain_s")
-_NOT_ON_TERMINAL = frozenset({"fire-started"})  # a person gets one line a fire, when it has ended
-_SHOWN_MAX = 3  # fires by name
-_HINTS: tuple[str, ...] = (
-    "passw",
-    "passphrase",
-    "pwd",
-    "secret",
-    "token",
-    "key",
-    "credential",
-    "authorization",
-    "cookie",
-)
-_HINTS += ("signature", "jwt", "bearer", "basic", "://")
+_encode = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
 
-def log_to(stream: Sink, style: Style, quiet: frozenset[str] = QUIET, mask: Mask | None = None) -> Emit:
-    """A listener that writes each event as one line."""
+def log_to(stream: Sink, style: Style, mask: Mask | None = None) -> Emit:
+    """Return a listener that writes each event as one line; a failed write is ignored."""
     lock = threading.Lock()
 
     def write(line: Callable[[], str]) -> None:
         with lock:
-            _write(stream, line())
+            try:
+                stream.write(line() + "\n")
+                stream.flush()
+            except (OSError, ValueError):  # the terminal is gone, or the disk is full
+                pass
 
-    return log_later(write, style, quiet, mask)
+    return log_later(write, style, mask)
 
 
-def log_later(
-    write: Callable[[Callable[[], str]], None],
-    style: Style,
-    quiet: frozenset[str] = QUIET,
-    mask: Mask | None = None,
-) -> Emit:
-    """A listener that leaves the wording of each event to whoever writes it: who emits has other work."""
+def log_later(write: Callable[[Callable[[], str]], None], style: Style, mask: Mask | None = None) -> Emit:
+    """Return a listener that passes each event to `write` as a function that formats it, to save time."""
 
     def emit(event: str, **fields: Any) -> None:
         is_shown = style == "json" or event not in _NOT_ON_TERMINAL
-        if is_shown and EVENTS[event].level not in quiet:
-            write(partial(_word, style, mask, event, clock.wall(), fields))
+        if is_shown and EVENTS[event].level != "DEBUG":
+            write(partial(_masked_line, style, mask, event, clock.wall(), fields))
 
     return emit
 
 
-def _word(style: Style, mask: Mask | None, event: str, at: float, fields: dict[str, Any]) -> str:
-    word = _STYLES[style]
-    line = word(event, at, fields)
-    if not _may_tell(line) and not (mask and mask.knows(line)):
-        return line
-    from detent.messages.masking import Mask  # late: few lines need it, and a trigger's none
-
-    return word(event, at, (mask or Mask()).fields(fields))
+def format_event(event: str, style: Style, **fields: Any) -> str:
+    return _masked_line(style, None, event, clock.wall(), fields)
 
 
-def _may_tell(line: str) -> bool:
-    """Is something in it of all that a mask without values would look for?"""
+def _masked_line(style: Style, mask: Mask | None, event: str, at: float, fields: dict[str, Any]) -> str:
+    line = _STYLES[style](event, at, fields)
     lower = line.lower()
-    for hint in _HINTS:  # noqa: SIM110 -- any() takes twice as long
-        if hint in lower:
-            return True
-    return False
+    if not any(hint in lower for hint in _HINTS) and not (mask and mask.knows(line)):
+        return line
+    from detent.messages.masking import Mask  # late: a trigger rarely needs it
 
-
-def _write(stream: Sink, line: str) -> None:
-    try:
-        stream.write(line + "\n")
-        stream.flush()
-    except (OSError, ValueError):  # the terminal is gone, or the disk is full: jobs go on
-        return
+    return _STYLES[style](event, at, (mask or Mask()).fields(fields))
 
 
 def _json_line(event: str, at: float, fields: dict[str, Any]) -> str:
     second, part = divmod(at, 1)
     time = f"{_to_the_second(int(second))}.{int(part * 1000):03}Z"
     record: dict[str, Any] = {"time": time, "level": EVENTS[event].level, "event": event}
-    for name in _LEADING:
-        if name in fields:
-            record[name] = fields[name]
+    record |= {name: fields[name] for name in _LEADING if name in fields}
     return _encode(record | fields)
 
 
-@lru_cache(maxsize=4)  # many lines have one second
+@lru_cache(maxsize=4)  # many lines have the same second
 def _to_the_second(seconds: int) -> str:
     return f"{clock.instant(seconds):%Y-%m-%dT%H:%M:%S}"
 
 
-def _terminal_line(event: str, at: float, fields: dict[str, Any]) -> str:
-    colour = _GOOD if event == "success" else _COLOURS[EVENTS[event].level]
-    told = "  ".join(text for name in _ON_TERMINAL if (text := _told(name, fields.get(name))))
-    subject = fields.get("fire") or fields.get("node", "")
+def _coloured_line(event: str, at: float, fields: dict[str, Any]) -> str:
+    colour = _GREEN if event == "success" else _COLOURS[EVENTS[event].level]
+    details = [
+        form(fields[name]) for name, form in _DETAILS.items() if fields.get(name) not in (None, "", [])
+    ]
+    subject, rest = fields.get("fire") or fields.get("node", ""), "  ".join(filter(None, details))
     time = f"{clock.instant(at).astimezone():%H:%M:%S}"
-    return f"{_DIM}{time}{_PLAIN} {colour}{event:<18}{_PLAIN} {subject}  {_DIM}{told}{_PLAIN}".rstrip()
+    return f"{_DIM}{time}{_RESET} {colour}{event:<18}{_RESET} {subject}  {_DIM}{rest}{_RESET}".rstrip()
 
 
 def _plain_line(event: str, at: float, fields: dict[str, Any]) -> str:
-    return re.sub(r"\x1b\[[0-9]*m", "", _terminal_line(event, at, fields))
+    return re.sub(r"\x1b\[[0-9]*m", "", _coloured_line(event, at, fields))
 
 
-def _told(name: str, value: Any) -> str:
-    return _WORDS[name](value) if value not in (None, "", []) else ""
-
-
-def _first(keys: list[str]) -> str:
+def _some(keys: list[str]) -> str:
     more = f" and {len(keys) - _SHOWN_MAX} more" if len(keys) > _SHOWN_MAX else ""
     return ", ".join(keys[:_SHOWN_MAX]) + more
 
 
-_WORDS: dict[str, Callable[[Any], str]] = {
-    "reason": str,
-    "error": str,
-    "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms" if ms else "",
-    "again_in_s": lambda s: f"again in {s:g} s",
-    "late_s": lambda s: f"{s} s late",
-    "attempts": lambda n: f"{n} attempts" if n > 1 else "",
+_DETAILS: dict[str, Callable[[Any], str]] = {  # the fields on a terminal, in this order
     "attempt": lambda n: f"attempt {n}" if n > 1 else "",
+    "attempts": lambda n: f"{n} attempts" if n > 1 else "",
+    "reason": str,
+    "again_in_s": lambda s: f"again in {s:g} s",
+    "took_ms": lambda ms: f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms} ms" if ms else "",
+    "late_s": lambda s: f"{s} s late",
     "instants": lambda n: f"{n} instants",
-    "lines": lambda n: f"{n} lines",
-    "running": lambda keys: f"still running: {_first(keys)}",
-    "drain_s": lambda s: f"waits at most {s:g} s; a second Ctrl-C ends it at once",
-    "queues": lambda queues: f"serves {', '.join(queues)}",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
+    "queues": lambda queues: f"serves {', '.join(queues)}",
+    "lines": lambda n: f"{n} lines",
+    "error": str,
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",
     "removed": lambda jobs: f"removed {', '.join(jobs)}",
+    "running": lambda keys: f"still running: {_some(keys)}",
+    "drain_s": lambda s: f"waits at most {s:g} s; a second Ctrl-C stops it at once",
 }
-
 _STYLES: dict[Style, Callable[[str, float, dict[str, Any]], str]] = {
     "json": _json_line,
     "plain": _plain_line,
-    "coloured": _terminal_line,
+    "coloured": _coloured_line,
 }

@@ -1,4 +1,4 @@
-"""The secrets that a node knows of, so that its log and its store leave them out wherever they turn up."""
+"""Keeps the secrets of a node out of its log and its store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detent.stores.base import Store
 
 
 def learn_on_load(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, str]) -> Callable[[], Manifest]:
-    """Loads a manifest, and has the mask learn its secrets: again whenever that is loaded again."""
+    """Wrap a loader of manifests: the mask learns the secrets of each manifest that it loads."""
 
     def load_and_learn() -> Manifest:
         manifest = load()
@@ -26,7 +26,7 @@ def learn_on_load(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, st
 
 
 def secrets_of(manifest: Manifest, env: Mapping[str, str]) -> list[Secret | str]:
-    """All that it refers to, and the passwords in the URLs of stores."""
+    """The secrets of its requests and messages, and the passwords in the URLs of stores."""
     works = (work for job in manifest.jobs for work in (job.work, *job.hooks.values()))
     refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
     found = resolve([*refs, *manifest.secrets], manifest.secrets, env, least=1).secrets
@@ -34,7 +34,7 @@ def secrets_of(manifest: Manifest, env: Mapping[str, str]) -> list[Secret | str]
 
 
 def password_of(url: str) -> list[str]:
-    """The password in a URL; none where it has none, or is none."""
+    """The password in a URL, if there is one."""
     try:
         password = urlsplit(url).password
     except ValueError:
@@ -42,11 +42,8 @@ def password_of(url: str) -> list[str]:
     return [unquote(password)] if password else []
 
 
-# What is kept.
-
-
 def masking_store(store: Store, mask: Mask) -> Store:
-    """The store, which is told no secrets of what work printed, returned or failed with."""
+    """Wrap a store: secrets in the output, results and reasons of work are masked before they are stored."""
     return cast("Store", _MaskingStore(store, mask))
 
 
@@ -65,7 +62,6 @@ class _MaskingStore:
 
 
 def mask_report(mask: Mask, report: Report) -> Report:
-    """Most have nothing that could be secret."""
     reason = report.verdict.outcome.reason
     if reason and mask.knows(reason):
         outcome = report.verdict.outcome._replace(reason=mask.text(reason))
@@ -80,7 +76,7 @@ def mask_report(mask: Mask, report: Report) -> Report:
 
 
 def _hook(mask: Mask, fire: Fire) -> Fire:
-    """What a hook is told; a message is sealed, and its pusher's own."""
+    """Mask what a hook is sent; the payload of a message is signed, and stays as it is."""
     if fire.origin != "hook" or not mask.knows(fire.payload):
         return fire
     return fire._replace(payload=mask.output(fire.payload.encode()).decode())

@@ -1,10 +1,10 @@
-"""Events as spans of OpenTelemetry: one for a fire, and in it one for each attempt.
+"""Exports events as OpenTelemetry spans: one for a fire, with one child for each attempt.
 
-- It is a listener like the log.  Where spans go is told by the usual `OTEL_…` variables.
-- The fire's span is a child of the context that we were started with, if there is one; the work is started
-  with the context of its attempt.
-- At the end they are sent, for a few seconds at most: a collector that is away delays nothing else, and is
-  one warning, in our words: what the SDK logs on its way there is kept for that.
+- The usual `OTEL_…` variables configure the exporter.
+- The span of the fire is a child of the trace context in our environment.  The work gets the context of its
+  attempt.
+- The spans are sent at the end, within a few seconds.  If that fails, it is one warning in our log; the SDK's
+  own log messages are suppressed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from detent.errors import UsageError
 
-FLUSH_S = 5  # unless one of these says otherwise
+FLUSH_S = 5  # unless one of these variables is set
 TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 STARTED, FAILED = "fire-started", "attempt-failed"
 GOOD = frozenset(("success", "replaced", "cancelled", "lock-contended"))
@@ -28,7 +28,7 @@ ATTRIBUTES = (
 
 class Traces:
     def __init__(self, env: Mapping[str, str], exporter: Any = None) -> None:
-        """`exporter` stands in for the one that the variables name."""
+        """`exporter`: for tests, instead of the one that the variables configure."""
         try:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
@@ -45,7 +45,7 @@ class Traces:
         self._given = self._propagator.extract(given)
         self._fires: dict[str, Any] = {}
         self._attempts: dict[str, Any] = {}
-        self._newest: Any = None  # the context of the attempt under way
+        self._newest: Any = None  # the context of the running attempt
 
     def emit(self, event: str, **fields: Any) -> None:
         key = fields.get("fire", "")
@@ -58,23 +58,22 @@ class Traces:
             self._end(self._fires.pop(key, None), event, fields)
 
     def variables(self) -> dict[str, str]:
-        """The context of the attempt under way, as a process is told it."""
+        """The context of the running attempt as environment variables."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, self._newest if self._newest is not None else self._given)
         return {name.upper(): value for name, value in carrier.items()}
 
     def close(self) -> str:
-        """Send what there is, all at once: a processor of the SDK would have a thread, and we fork.  Why they
-        could not be sent; empty: they were."""
+        """Send all spans; returns an error text, or "".  The SDK's processors use threads, and we fork."""
         for span in (*self._attempts.values(), *self._fires.values()):
             self._finish(span)
-        with _quiet() as said:
+        with _quiet() as messages:
             try:
                 is_sent = self._exporter.export(self._spans).name == "SUCCESS"
                 self._exporter.shutdown()
             except Exception as error:  # a listener cannot break a job
                 return f"{type(error).__name__}: {error}"
-        return "" if is_sent else (said[-1] if said else "the collector refused them")
+        return "" if is_sent else (messages[-1] if messages else "the collector rejected them")
 
     def _finish(self, span: Any) -> None:
         span.end()
@@ -85,9 +84,11 @@ class Traces:
 
         if key not in self._fires:
             name = f"fire {fields.get('app')}.{fields.get('job')}"
-            self._fires[key] = self._tracer.start_span(name, self._given, attributes=_told(fields))
+            self._fires[key] = self._tracer.start_span(name, self._given, attributes=_attributes(fields))
         within = set_span_in_context(self._fires[key])
-        span = self._tracer.start_span(f"attempt {fields.get('attempt')}", within, attributes=_told(fields))
+        span = self._tracer.start_span(
+            f"attempt {fields.get('attempt')}", within, attributes=_attributes(fields)
+        )
         self._attempts[key], self._newest = span, set_span_in_context(span)
 
     def _end(self, span: Any, event: str, fields: Mapping[str, Any]) -> None:
@@ -95,7 +96,7 @@ class Traces:
 
         if span is None:
             return
-        span.set_attributes(_told(fields))
+        span.set_attributes(_attributes(fields))
         if event not in GOOD:
             span.set_status(StatusCode.ERROR, str(fields.get("reason", event)))
         self._finish(span)
@@ -103,18 +104,18 @@ class Traces:
 
 @contextmanager
 def _quiet() -> Iterator[list[str]]:
-    """What the SDK logs meanwhile, and nobody sees."""
-    said: list[str] = []
+    """Collect the log messages of the SDK instead of printing them."""
+    messages: list[str] = []
 
     class Kept(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
     kept, log = Kept(), logging.getLogger("opentelemetry")
     log.addHandler(kept)
     log.propagate = False
     try:
-        yield said
+        yield messages
     finally:
         log.propagate = True
         log.removeHandler(kept)
@@ -123,9 +124,9 @@ def _quiet() -> Iterator[list[str]]:
 def _exporter(env: Mapping[str, str]) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    is_said = any(name in env for name in TIMEOUTS)
-    return OTLPSpanExporter() if is_said else OTLPSpanExporter(timeout=FLUSH_S)
+    has_timeout = any(name in env for name in TIMEOUTS)
+    return OTLPSpanExporter() if has_timeout else OTLPSpanExporter(timeout=FLUSH_S)
 
 
-def _told(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {f"detent.{name}": fields[name] for name in ATTRIBUTES.split() if fields.get(name) is not None}

@@ -97,7 +97,7 @@ def test_a_message_is_pushed_listed_run_and_purged(shop: World) -> None:
     )
     key = bad.out.strip()
     assert later.json["is_new"] and first.json == {"key": "shop.send#7", "is_new": True}
-    assert (second.code, second.out) == (0, "shop.send#7\n") and "it was there already" in second.err
+    assert (second.code, second.out) == (0, "shop.send#7\n") and "already exists" in second.err
     counted = [(one["queue"], one["pending"], one["delayed"]) for one in sizes.json]
     assert counted == [("bulk", 0, 1), ("mail", 2, 0)]
     assert [one["key"] for one in peeked.json] == [key]
@@ -114,7 +114,7 @@ def test_a_message_is_pushed_listed_run_and_purged(shop: World) -> None:
         queue("purge", "--pending"),
         queue("purge", "--dead", "-o", "json"),
     )
-    assert (retried.out, again.out) == (f"{key}~1\n", "") and "nothing was to be retried" in again.err
+    assert (retried.out, again.out) == (f"{key}~1\n", "") and "there was nothing to retry" in again.err
     assert everything.json == [{"key": f"{key}~2", "is_new": True}]
     assert pending.out == "bulk: 1 message purged\nmail: 1 message purged\n"
     assert forgotten.json == [{"queue": "bulk", "purged": 0}, {"queue": "mail", "purged": 0}]
@@ -127,7 +127,7 @@ def test_the_list_shows_rates_and_breakers(shop: World) -> None:
     )
     lines = listed.out.splitlines()
     assert lines[0].split() == ["queue", "pending", "delayed", "running", "dead", "rate", "breakers"]
-    assert re.fullmatch(r"mail +0 +0 +0 +1 +10 in 60 s, 1 used +smtp open", lines[2])
+    assert re.fullmatch(r"mail +0 +0 +0 +1 +10 per 60 s, 1 used +smtp open", lines[2])
     mail = whole.json[1]
     assert mail["rate"] == {"most": 10, "per_s": 60, "smooth": False, "by_key": False, "used": 1}
     assert mail["breakers"] == {"smtp": "open"}
@@ -157,15 +157,15 @@ def test_queues_with_messages_and_queues_of_allow_are_listed(shop: World) -> Non
 
 WRONG = [
     (queue("push", "sent"), 1, 'shop has no task "sent"; did you mean "send"?'),
-    (queue("push", "send", "{"), 1, "they are no JSON"),
+    (queue("push", "send", "{"), 1, "not JSON"),
     (queue("push", "send", "5"), 1, "a list by position"),
     (queue("push", "send"), 1, "detent: task \"send\": missing a required argument: 'to'"),
     (queue("push", "send", '["a"]', "--queue", "other"), 1, 'queue: "other" is not bulk or mail'),
     (queue("retry"), 1, "name the keys to retry"),
     (queue("retry", "shop.send#x"), 1, 'there is no message "shop.send#x"'),
-    (queue("peek", "other"), 1, 'shop has no queue "other"; there are bulk and mail'),
-    (queue("purge"), 1, "say what to purge: --dead, --pending or both"),
-    (["shop.py", "ls"], 1, '"shop.py" is no app: name one as module:name'),
+    (queue("peek", "other"), 1, 'shop has no queue "other"; it has bulk and mail'),
+    (queue("purge"), 1, "name what to purge: --dead, --pending or both"),
+    (["shop.py", "ls"], 1, '"shop.py" is not an app: name one as module:name'),
     (["shop:nothing", "ls"], 1, 'there is no "nothing" in '),
     (["empty:app", "ls"], 1, '"empty:app" has no tasks'),
     (queue("list"), 2, "invalid choice: 'list'"),

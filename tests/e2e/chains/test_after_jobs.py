@@ -214,4 +214,4 @@ def test_a_trigger_refuses_jobs_that_need_a_node(tmp_path: Path, detent: Verbs) 
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     for job in ("extract", "load"):
         said = detent("trigger", f"demo.{job}", "-f", "detent.yaml")
-        assert said.code == 3 and "comes after demo.extract: that takes a node" in said.err
+        assert said.code == 3 and "comes after demo.extract: that needs a node" in said.err

@@ -1,7 +1,7 @@
-"""`detent fire`: a fire of a job now, by hand.
+"""`detent fire`: runs a job now, if a node is alive to run it.
 
-It is recorded only if a node is alive to run it.  With `--wait`, its output is ours, and so is its exit
-code: that of a command, 128 + n for one that a signal ended, and 1 where there is none to pass on.
+With `--wait` it prints the output of the fire and exits with its exit code: that of the command, 128 + n if
+signal n ended it, or 1 if there is none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from detent import clock
 from detent.cli.context import Context, add_store_options, open_manifest_context
 from detent.cli.follow import Follower
 from detent.cli.json_records import fire_record
-from detent.cli.look.heartbeats import live_nodes
+from detent.cli.look.nodes import live_nodes
 from detent.cli.lookup import fetch_fire, find_job, job_of
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
@@ -50,22 +50,20 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _served(context: Context, job: Job) -> Store:
-    """The store, where a node is alive that would run the job."""
+    """The store; raises UsageError unless a live node serves the queue of the job."""
     nodes = live_nodes(context.store, context.app) if context.store else []
     if not context.store or not nodes:
-        raise UsageError(
-            f"no node of {context.app} is alive, so {job.name} was not fired: start `detent run`"
-        )
+        raise UsageError(f"{job.name} was not fired: no node of {context.app} is alive; start `detent run`")
     if not any(job.queue in node.queues for node in nodes):
-        queue = f"`detent run --queues {job.queue}`"
         raise UsageError(
-            f"no living node serves the queue {quote(job.queue)}, so {job.name} was not fired: start {queue}"
+            f"{job.name} was not fired: no live node serves its queue {quote(job.queue)};"
+            f" start `detent run --queues {job.queue}`"
         )
     return context.store
 
 
 def exit_code(row: Row, job: Job) -> int:
-    """How a program that did the fire's work itself would have ended."""
+    """The exit code of the last attempt, as a shell reports it."""
     if row.outcome and row.outcome.kind == "succeeded":
         return 0
     status = row.attempts[-1].status if row.attempts and isinstance(job.work, Command | Call) else None

@@ -1,4 +1,4 @@
-"""`detent kill`: end a fire that waits, or tell its node to stop it."""
+"""`detent kill`: cancels a waiting fire, or tells the node of a running one to stop it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from detent.cli.json_records import fire_record, state_text
 from detent.cli.lookup import fetch_fire, find_fire
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
-from detent.model import Row
 
 EXAMPLE = "detent kill backup --wait"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    meant = "a fire's key or run id, the beginning of one, or a job (its running or waiting fire)"
-    parser.add_argument("fire", metavar="FIRE", help=meant)
+    about = "a fire's key or run id, the beginning of one, or a job (its running or waiting fire)"
+    parser.add_argument("fire", metavar="FIRE", help=about)
     parser.add_argument("--wait", action="store_true", help="wait until all of its processes have ended")
     add_store_options(parser)
 
@@ -30,10 +29,12 @@ def main(args: argparse.Namespace) -> int:
     row = find_fire(context, args.fire, to_end=True)
     key, for_program = row.fire.key, args.output == "json"
     if not store.cancel(key, f"killed by {current_user()}"):
-        raise UsageError(_too_late(fetch_fire(store, key)))
+        row = fetch_fire(store, key)
+        when = f" {relative(row.over_at, clock.now())}" if row.over_at else ""
+        raise UsageError(f"{key} is over already: {state_text(row)}{when}")
     row = fetch_fire(store, key)
     if not for_program:
-        say(f"{key} was waiting: it is over" if row.state == "over" else f"{row.node} is told to stop {key}")
+        say(f"{key} is cancelled" if row.state == "over" else f"asked {row.node} to stop {key}")
     if args.wait:
         row = Follower(store, quiet=True).follow(row)
         if not for_program:
@@ -41,8 +42,3 @@ def main(args: argparse.Namespace) -> int:
     if for_program:
         write_json(fire_record(row))
     return 0
-
-
-def _too_late(row: Row) -> str:
-    when = f" {relative(row.over_at, clock.now())}" if row.over_at else ""
-    return f"{row.fire.key} is over already: {state_text(row)}{when}"

@@ -1,9 +1,9 @@
-"""`detent pause`: keep jobs from firing by their schedules, for a while or until they are resumed.
+"""`detent pause`: stops scheduling jobs, for a while or until they are resumed.
 
-- A pause is a note in the store.  Instants that come due meanwhile are skipped, each with the reason; what
-  runs, waits for a retry or is fired by hand goes on.
-- The event `paused` is told by this verb, since it happens once in the fleet and here: as a line of JSON on
-  stderr, unless a person looks at it.  A pause that ends by its time is told by nobody.
+- Instants that come due meanwhile are skipped, with the reason.  Running fires, retries and fires by hand
+  continue.
+- This verb logs the event `paused` as JSON to stderr, unless stderr is a terminal.  A pause that expires logs
+  nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from detent.stores.base import PAUSE, Store, app_of
 from detent.text import listed, plural, quote
 
 EXAMPLE = "detent pause backup --for 2h --reason 'the database moves'"
-SHOWN_MAX = 5  # fires that go on
+SHOWN_MAX = 5  # running fires that are named
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,45 +50,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     context, now = open_context(args), clock.now()
-    store, names = require_store(context), _meant(context, args)
+    store, names = require_store(context), _jobs(context, args)
     text, ttl_s = _text(args.reason), _ttl_s(args, now)
-    before = {name: pause for app in _apps(names) for name, pause in find_pauses(store, app).items()}
+    apps = sorted({app_of(name) for name in names})
+    before = find_pauses(store, apps)
     for name in names:
         store.note(app_of(name), PAUSE + name, text, ttl_s)
-    after = {name: pause for app in _apps(names) for name, pause in find_pauses(store, app).items()}
+    after = find_pauses(store, apps)
     paused = [after[name] for name in names if name in after]
     log_pauses("paused", paused)
     if args.output == "json":
         write_json([pause_record(pause) for pause in paused])
     else:
-        _say(paused, before, now)
-        _say_what_runs(store, names)
+        _print(paused, before, now)
+        _print_running(store, names)
     return 0
 
 
-def _meant(context: Context, args: argparse.Namespace) -> list[str]:
+def _jobs(context: Context, args: argparse.Namespace) -> list[str]:
     check_jobs(args)
     disabled = context.manifest.disabled if context.manifest else ()
     for name in args.jobs:
         if f"{context.app}.{name}" in disabled or name in disabled:
-            raise UsageError(f"{name} is disabled in the manifest: it does not fire anyway")
+            raise UsageError(f"{name} is disabled in the manifest, so it does not fire anyway")
     known = known_jobs(context)
     return known if args.is_all else find_jobs(args.jobs, known)
 
 
-def _apps(names: list[str]) -> list[str]:
-    return sorted({app_of(name) for name in names})
-
-
 def _text(reason: str) -> str:
-    told = printable(reason)
-    if len(told) > REASON_MAX:
-        raise UsageError(f"the reason has {len(told)} characters; {REASON_MAX} are allowed")
-    return Pause("", current_user(), told, clock.now(), None).text
+    reason = printable(reason)
+    if len(reason) > REASON_MAX:
+        raise UsageError(f"the reason has {len(reason)} characters; {REASON_MAX} are allowed")
+    return Pause("", current_user(), reason, clock.now(), None).text
 
 
 def _ttl_s(args: argparse.Namespace, now: datetime) -> float:
-    """For how long; 0: until somebody resumes them."""
+    """How long the pause lasts; 0: until the jobs are resumed."""
     if args.until is None:
         return float(args.for_s or 0)
     ahead_s = (_until(args.until, now) - now).total_seconds()
@@ -99,25 +96,25 @@ def _ttl_s(args: argparse.Namespace, now: datetime) -> float:
 
 
 def _until(text: str, now: datetime) -> datetime:
-    """By the clock on this machine's wall; a time of which today's has passed is tomorrow's."""
-    said = parse_time(text, now.astimezone().replace(tzinfo=None))
-    until = said.shown.astimezone()
-    if until <= now and not said.has_day:
-        until = parse_time(f"tomorrow {text}", now.astimezone().replace(tzinfo=None)).shown.astimezone()
+    """Parse a time in this machine's time zone; a time without a day that has passed is tomorrow's."""
+    wall = now.astimezone().replace(tzinfo=None)
+    found = parse_time(text, wall)
+    until = found.at.astimezone()
+    if until <= now and not found.has_day:
+        until = parse_time(f"tomorrow {text}", wall).at.astimezone()
     return until
 
 
-def _say(paused: list[Pause], before: Mapping[str, Pause], now: datetime) -> None:
+def _print(paused: list[Pause], before: Mapping[str, Pause], now: datetime) -> None:
     for pause in paused:
         print(f"{pause.job} is {pause_text(pause, now)}")
         if known := before.get(pause.job):
-            print(f"  it was already, since {local_time(known.since, now)}: {printable(known.text)}")
+            print(f"  it was already paused since {local_time(known.since, now)}: {printable(known.text)}")
     if paused:
-        them = "it" if len(paused) == 1 else "them"
-        print(f"instants that come due meanwhile are skipped; `detent resume` takes {them} up again")
+        print("instants that come due meanwhile are skipped; `detent resume` ends the pause")
 
 
-def _say_what_runs(store: Store, names: list[str]) -> None:
+def _print_running(store: Store, names: list[str]) -> None:
     running = [
         row.fire.key
         for name in names
@@ -125,5 +122,5 @@ def _say_what_runs(store: Store, names: list[str]) -> None:
     ]
     if running:
         more = [plural(len(running) - SHOWN_MAX, "other fire")] if len(running) > SHOWN_MAX else []
-        goes = "runs now, and goes on" if len(running) == 1 else "run now, and go on"
-        print(f"{listed([*running[:SHOWN_MAX], *more], 'and')} {goes}; `detent kill` ends a fire")
+        still = "is still running" if len(running) == 1 else "are still running"
+        print(f"{listed([*running[:SHOWN_MAX], *more], 'and')} {still}; `detent kill` stops a fire")

@@ -1,7 +1,7 @@
-"""Jobs that are paused: what the notes say that `detent pause` leaves in the store.
+"""Reads and describes the pauses of jobs, which `detent pause` stores as notes.
 
-The store shows a note's text as the reason of each fire that it skips.  So the text is in words, and what
-is wanted of it is read back from them: `migration (by ana@host)`, or `by ana@host` where no reason was given.
+The text of a note is the reason of each fire that the store skips: `migration (by ana@host)`, or only
+`by ana@host`.  The user and the reason are parsed back from it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from detent.cli.context import context_for
 from detent.cli.formatting import current_user, iso, local_time
+from detent.cli.json_records import names_record
 from detent.cli.tables import say
 from detent.errors import DetentError, UsageError
 from detent.manifest.check import Manifest
@@ -21,18 +23,16 @@ from detent.model import Note
 from detent.observe.logs import log_to
 from detent.stores.base import PAUSE, Store
 
-REASON_MAX = 200  # characters: it stands in every fire that is skipped for it
+REASON_MAX = 200  # characters: it is stored with every skipped fire
 _TEXT = re.compile(r"(?:(?P<reason>.*) \()?by (?P<who>[^() ]+)(?(reason)\))", re.DOTALL)
 
 
 class Pause(NamedTuple):
-    """Who paused a job, why, and until when."""
-
     job: str
-    by: str  # the user who paused it, as `ana@host`
+    by: str  # the user, as `ana@host`
     reason: str
     since: datetime
-    until: datetime | None  # None: until somebody resumes it
+    until: datetime | None  # None: until it is resumed
 
     @property
     def text(self) -> str:
@@ -44,18 +44,18 @@ class Pause(NamedTuple):
         return self.since <= instant and (self.until is None or instant < self.until)
 
 
-def find_pauses(store: Store, app: str) -> dict[str, Pause]:
-    """The app's paused jobs, by the name under which the store knows them."""
-    return {pause.job: pause for pause in map(_read, store.notes(app, PAUSE))}
+def find_pauses(store: Store, apps: Iterable[str]) -> dict[str, Pause]:
+    """The pauses of these apps, by the name of the job in the store."""
+    return {pause.job: pause for app in apps for pause in map(_read, store.notes(app, PAUSE))}
 
 
 def pauses_if_readable(manifest: Manifest) -> dict[str, Pause]:
-    """For verbs that need no store otherwise: one that cannot be read does not keep them from answering."""
+    """The pauses of the manifest's app; for verbs that also work without a store."""
     try:
         context = context_for(manifest)
-        return find_pauses(context.store, manifest.app) if context.store else {}
+        return find_pauses(context.store, [manifest.app]) if context.store else {}
     except DetentError as error:
-        say(f"which jobs are paused cannot be told: {error}")
+        say(f"cannot read which jobs are paused: {error}")
         return {}
 
 
@@ -66,18 +66,13 @@ def pause_text(pause: Pause, now: datetime) -> str:
 
 
 def pause_record(pause: Pause) -> dict[str, Any]:
-    app, _, job = pause.job.partition(".")
     return {
-        "app": app,
-        "job": job,
+        **names_record(pause.job),
         "by": pause.by or None,
         "reason": pause.reason or None,
         "since": iso(pause.since),
         "until": iso(pause.until),
     }
-
-
-# For the two verbs.
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +82,11 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def check_jobs(args: argparse.Namespace) -> None:
     if args.is_all == bool(args.jobs):
-        raise UsageError("name the jobs that are meant, or say --all")
+        raise UsageError("name jobs, or use --all")
 
 
 def log_pauses(event: Literal["paused", "resumed"], pauses: list[Pause]) -> None:
-    """The event, for whoever collects logs; a person is told in a sentence."""
+    """Log an event for each pause as JSON to stderr, unless stderr is a terminal."""
     if sys.stderr.isatty():
         return
     emit = log_to(sys.stderr, "json")
@@ -100,7 +95,7 @@ def log_pauses(event: Literal["paused", "resumed"], pauses: list[Pause]) -> None
 
 
 def _read(note: Note) -> Pause:
-    """A text that we did not write is a reason."""
+    """A text of another program is taken as the reason."""
     found = _TEXT.fullmatch(note.text)
     by, reason = (found["who"], found["reason"] or "") if found else ("", note.text)
     return Pause(note.name.removeprefix(PAUSE), by, reason, note.written_at, note.expires_at)

@@ -1,7 +1,6 @@
-"""`detent prune`: forget old history now.  Nodes do the same every ten minutes, by `node.keep_days` and
-`node.keep_fires`.
+"""`detent prune`: deletes old history now, as nodes do every ten minutes.
 
-What is not over yet is never forgotten, nor an instant that is still to come.
+Fires that are not over are never deleted.
 """
 
 from __future__ import annotations
@@ -39,6 +38,6 @@ def main(args: argparse.Namespace) -> int:
         write_json([{"app": app, "forgotten": count} for app, count in gone.items()])
         return 0
     for app, count in gone.items():
-        kept = f"over for more than {duration(older_than_s)}, or beyond the newest {most:,} of a job"
-        print(f"{app}: {plural(count, 'fire')} forgotten: {kept}")
+        which = f"ended more than {duration(older_than_s)} ago, or not among the newest {most:,} of their job"
+        print(f"{app}: {plural(count, 'fire')} deleted: {which}")
     return 0

@@ -1,4 +1,4 @@
-"""`detent resume`: paused jobs fire by their schedules again, from the next instant on."""
+"""`detent resume`: starts scheduling paused jobs again, from their next instant on."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def main(args: argparse.Namespace) -> int:
     check_jobs(args)
     context = open_context(args)
     store = require_store(context)
-    paused = {name: pause for app in apps_of(context) for name, pause in find_pauses(store, app).items()}
-    known = sorted({*paused, *known_jobs(context)})  # a job that is gone may still be paused
+    paused = find_pauses(store, apps_of(context))
+    known = sorted({*paused, *known_jobs(context)})  # a removed job can still be paused
     names = [*paused] if args.is_all else find_jobs(args.jobs, known)
     resumed = [paused[name] for name in names if name in paused]
     for pause in resumed:
@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
         write_json([pause_record(pause) for pause in resumed])
         return 0
     for pause in resumed:
-        print(f"{pause.job} is resumed: it was paused, {printable(pause.text)}")
+        print(f"{pause.job} is resumed; it was paused: {printable(pause.text)}")
     for name in names:
         if name not in paused:
             print(f"{name} was not paused")

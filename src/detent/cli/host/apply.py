@@ -1,4 +1,4 @@
-"""`detent apply`: bring a host into agreement with the manifest.  A second one changes and says nothing."""
+"""`detent apply`: writes the jobs of a manifest to a host scheduler; applying again changes nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 from detent.cli.host.host_state import (
     add_host_options,
     change_record,
+    print_changes,
     read_desired,
     read_host_states,
     record_changes,
@@ -16,7 +17,6 @@ from detent.cli.tables import say, write_json
 from detent.hosts.reconcile import Change, pending
 
 EXAMPLE = "detent apply -f detent.yaml --host systemd --unit-dir units --spec-dir specs"
-_DONE = {"create": "created", "update": "updated", "delete": "deleted"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     if args.render:
         print("\n".join(f"---\n{resource.content.rstrip()}" for resource in read_desired(args)))
         return 0
-    told: list[Change] = []
+    done: list[Change] = []
     for current in read_host_states(args):
         changes = pending(current.changes)
         refuse_foreign(changes)
@@ -36,14 +36,9 @@ def main(args: argparse.Namespace) -> int:
                 say(f"warning: {warning}")
             current.host.change(changes)
             record_changes(args, "apply", current.host.where, changes)
-        told += changes
+        done += changes
         if args.output != "json":
             print_changes(changes)
     if args.output == "json":
-        write_json([change_record(change) for change in told])
+        write_json([change_record(change) for change in done])
     return 0
-
-
-def print_changes(changes: list[Change]) -> None:
-    for change in changes:
-        print(f"{_DONE[change.action]} {change.name}")

@@ -1,4 +1,4 @@
-"""`detent drift`: where a host is not as the manifest says."""
+"""`detent drift`: lists where a host scheduler differs from the manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
         changes = pending(current.changes)
         found += changes
         if args.output != "json" and not changes:
-            say(f"{current.host.where}: as the manifest says")
+            say(f"{current.host.where}: no drift")
     if args.output == "json":
         write_json([change_record(change) for change in found])
     elif found:

@@ -1,4 +1,4 @@
-"""What the verbs about hosts share: their options, and how a manifest stands on a host."""
+"""What the verbs for host schedulers share: options, the state of a host, and texts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from detent.model import Request
 from detent.text import listed, quote
 
 _SQLITE = "sqlite:///"
+_DONE = {"create": "created", "update": "updated", "delete": "deleted"}
 
 
 class HostState(NamedTuple):
-    """A manifest on a host: what should be there, and how each of it stands."""
+    """A manifest and how a host differs from it."""
 
     manifest: Manifest
     host: Host
@@ -41,7 +42,6 @@ class HostState(NamedTuple):
     served_at: str = ""  # the URL at which the app serves the manifest
 
     def warnings(self) -> list[str]:
-        """What a person should know before this is applied."""
         return [*self.host.warnings(self.specs), *_unsigned_warnings(self.specs, self.served_at)]
 
 
@@ -58,7 +58,7 @@ def add_host_options(parser: argparse.ArgumentParser, verb: str = "") -> None:
 
 
 def add_host_filter(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
-    """For verbs that only need to find what a host scheduler has."""
+    """For verbs that read what a host scheduler has."""
     parser.add_argument("--host", choices=HOSTS, required=required, help=about)
     parser.add_argument(
         "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
@@ -81,11 +81,8 @@ def _add_options(parser: argparse.ArgumentParser, options: list[HostOption]) -> 
             parser.add_argument(f"--{option.name}", action="store_true", help=about)
 
 
-# From what was given.
-
-
 def read_host_states(args: argparse.Namespace) -> Iterator[HostState]:
-    """How each app of the manifest stands now; its host is locked until the next is asked for."""
+    """Yield the state of each app of the manifest; the host is locked until the next one."""
     for manifest in read_manifests(args):
         host = host_for(args, manifest.app)
         specs = _specs(args, manifest)
@@ -97,14 +94,15 @@ def read_host_states(args: argparse.Namespace) -> Iterator[HostState]:
 
 
 def _unsigned_warnings(specs: list[Spec], served_at: str) -> Iterator[str]:
-    """An app requires signatures where other jobs sign what they send there; one that serves its manifest
-    usually does."""
+    """Warn of unsigned requests to an app that gets signed ones, too, or that serves the manifest."""
     works = [(spec.name, spec.job.work) for spec in specs if isinstance(spec.job.work, Request)]
     signed = {_origin(work.url) for _, work in works if work.secret_refs} | {_origin(served_at)}
     for name, work in works:
         if not work.secret_refs and _origin(work.url) in signed:
-            told = f"its requests to {_origin(work.url)} are not signed, and an app that requires signatures"
-            yield f"{name}: {told} rejects them; name the secret in auth.secret_refs, or with --secret-ref"
+            yield (
+                f"{name}: its requests to {_origin(work.url)} are not signed, and an app that requires"
+                " signatures rejects them; name the secret in auth.secret_refs, or with --secret-ref"
+            )
 
 
 def _origin(url: str) -> str:
@@ -113,7 +111,7 @@ def _origin(url: str) -> str:
 
 
 def read_desired(args: argparse.Namespace) -> Iterator[Resource]:
-    """What should be there; no host is asked."""
+    """Render the entries without reading the host."""
     for manifest in read_manifests(args):
         yield from host_for(args, manifest.app).render(_specs(args, manifest))
 
@@ -130,21 +128,20 @@ def _specs(args: argparse.Namespace, manifest: Manifest) -> list[Spec]:
 
 
 def _absolute(url: str) -> str:
-    """A trigger starts in another folder than this one."""
+    """Make the path of a SQLite store absolute: a trigger starts in another directory."""
     path = url.removeprefix(_SQLITE)
     return f"{_SQLITE}{Path(path).absolute()}" if path and path != url else url
 
 
 def host_for(args: argparse.Namespace, app: str) -> Host:
-    """The host that was named, for this app."""
     env = dict(os.environ)
     known = {known.option.name.replace("-", "_"): known for known in host_options()}
     options = {name: value for name in known if (value := getattr(args, name, None))}
     for name in options:
         if args.host not in known[name].hosts:
-            told = f"--{name.replace('_', '-')} is for --host {listed(known[name].hosts)}"
-            raise UsageError(f"{told}, and this is {args.host}: leave it out")
-    zone, _ = local_timezone({})  # cron and systemd do not know this shell's TZ
+            option, hosts = name.replace("_", "-"), listed(known[name].hosts)
+            raise UsageError(f"--{option} is only for --host {hosts}, not for {args.host}: leave it out")
+    zone, _ = local_timezone({})  # without this shell's TZ, which cron and systemd do not see
     return open_host(
         args.host,
         Settings(
@@ -160,9 +157,8 @@ def host_for(args: argparse.Namespace, app: str) -> Host:
 
 
 def _spec_dir(args: argparse.Namespace, env: dict[str, str]) -> Path:
-    said = args.spec_dir or env.get("DETENT_SPEC_DIR")
-    if said:
-        return Path(said).absolute()
+    if named := args.spec_dir or env.get("DETENT_SPEC_DIR"):
+        return Path(named).absolute()
     if os.geteuid() == 0:
         return SPEC_DIR
     settings = env.get("XDG_CONFIG_HOME", "")
@@ -171,28 +167,27 @@ def _spec_dir(args: argparse.Namespace, env: dict[str, str]) -> Path:
 
 
 def _program() -> str:
-    """This program, by the path under which hosts find it."""
+    """The absolute path of this program."""
     own = Path(sys.argv[0])
     for path in (own if own.name == "detent" else None, Path(sys.executable).with_name("detent")):
         if path and path.is_file() and os.access(path, os.X_OK):
             return str(path.absolute())
     found = shutil.which("detent")
     if found is None:
-        raise UsageError("where the program `detent` is, is not known: name it with --detent PATH")
+        raise UsageError("cannot find the program `detent`: name it with --detent PATH")
     return str(Path(found).absolute())
 
 
 def refuse_foreign(changes: list[Change]) -> None:
-    """What is not ours is not touched."""
     names = [change.name for change in changes if change.state == "foreign"]
     if names:
-        told = listed([quote(name) for name in names], "and")
-        advice = "take it away, or take it over with `detent adopt`"
-        raise UsageError(f"{told} was not written by detent; nothing was changed: {advice}")
+        advice = "remove it, or replace it with `detent adopt`"
+        names_text = listed([quote(name) for name in names], "and")
+        raise UsageError(f"{names_text} was not written by detent; nothing was changed: {advice}")
 
 
 def record_changes(args: argparse.Namespace, verb: str, where: str, done: list[Change]) -> None:
-    """What was changed, for `detent history --host`."""
+    """Log the changes for `detent history --host`."""
     env = dict(os.environ)
     user = env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER") or str(os.getuid())
     for change in done:
@@ -210,7 +205,9 @@ def record_changes(args: argparse.Namespace, verb: str, where: str, done: list[C
         )
 
 
-# In words.
+def print_changes(changes: list[Change]) -> None:
+    for change in changes:
+        print(f"{_DONE[change.action]} {change.name}")
 
 
 def change_record(change: Change) -> dict[str, Any]:
@@ -226,17 +223,17 @@ def change_record(change: Change) -> dict[str, Any]:
 
 
 def display_content(one: Found | Resource | None) -> str | None:
-    """Its content as it may be shown: without a password; of a spec, a field a line."""
+    """Its content without passwords; a spec is indented."""
     if one is None:
         return None
     content = one.content
     if one.kind == "spec":
-        with suppress(ValueError):  # somebody broke it
+        with suppress(ValueError):  # it was edited and is invalid
             content = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
     return display_text(content)
 
 
 def display_text(text: str) -> str:
-    """The text as a terminal may show it, its lines and their indentation kept."""
+    """The text without passwords and control characters; keeps lines and indentation."""
     lines = (without_password(line) for line in text.rstrip("\n").split("\n"))
     return "\n".join(line[: len(line) - len(line.lstrip(" "))] + printable(line) for line in lines)

@@ -1,4 +1,4 @@
-"""`detent plan`: what `detent apply` would change on a host, as a diff."""
+"""`detent plan`: shows what `detent apply` would change, as a diff."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EXAMPLE = "detent plan -f detent.yaml --host systemd"
 _COLOURS = {"+": "green", "-": "red", " ": "dim"}
 _HEADS = {
     "missing": "is not there yet",
-    "outdated": "is of an older manifest",
+    "outdated": "is from an older manifest",
     "edited": "was edited by hand",
-    "surplus": "is not in the manifest any more",
-    "foreign": "was not written by detent: it is in the way",
+    "surplus": "is no longer in the manifest",
+    "foreign": "was not written by detent, but has a name that we need",
 }
 
 
@@ -34,11 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    told = []
+    records = []
     for current in read_host_states(args):
         changes = pending(current.changes)
         if args.output == "json":
-            told += [change_record(change) for change in changes]
+            records += [change_record(change) for change in changes]
         else:
             for change in changes:
                 print("\n".join(_lines(change)))
@@ -47,15 +47,14 @@ def main(args: argparse.Namespace) -> int:
                 for warning in current.warnings():
                     say(f"warning: {warning}")
     if args.output == "json":
-        write_json(told)
+        write_json(records)
     return 0
 
 
 def _lines(change: Change) -> Iterator[str]:
-    """A heading, and the diff."""
     yield f"{change.name} {_HEADS[change.state]}"
     if change.kind == "spec" and change.state in ("missing", "surplus"):
-        return  # the job as its manifest has it
+        return  # the job is in the manifest
     before = (display_content(change.before) or "").splitlines()
     after = (display_content(change.after) or "").splitlines()
     for line in list(unified_diff(before, after, n=1, lineterm=""))[2:]:

@@ -1,4 +1,4 @@
-"""`list`, `show` and `history` with `--host`: what a host scheduler has of our jobs, and who changed it."""
+"""`list`, `show` and `history` with `--host`: the entries of a host scheduler, and who changed them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from detent.hosts.reconcile import Found, app_of
 from detent.loading.config import state_directory
 from detent.text import quote
 
-_NOTHING = "nothing was written there by detent"
+_NOTHING = "detent has written nothing there"
 _STATES = {True: "as written", False: "edited"}
 
 
 def list_resources(args: argparse.Namespace) -> int:
-    """What a host has of our jobs: of one app or, where none is named, of all."""
     found = _find(args)
     if args.output == "json":
         write_json([_found_record(one) for one in found])
@@ -49,7 +48,6 @@ def _found_record(one: Found) -> dict[str, object]:
 
 
 def show_resources(args: argparse.Namespace) -> int:
-    """What a host has of a job, in its own format."""
     found = [one for one in _find(args) if not args.job or args.job in _names(one.job)]
     if args.output == "json":
         write_json([_found_record(one) for one in found])
@@ -64,12 +62,10 @@ def show_resources(args: argparse.Namespace) -> int:
 
 
 def _names(job: str) -> tuple[str, str]:
-    """A job with its app, and without."""
     return job, job.partition(".")[2]
 
 
 def show_changes(args: argparse.Namespace) -> int:
-    """What was changed on this host by whom, newest first."""
     records = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
     if args.job:
         records = [one for one in records if args.job in _names(one["job"])]
@@ -81,12 +77,12 @@ def show_changes(args: argparse.Namespace) -> int:
         write_table(heads, ([str(one[head]) for head in heads] for one in records))
     else:
         of = f" of {quote(args.job)}" if args.job else ""
-        say(f"--host {args.host}: nothing{of} was changed from here yet")
+        say(f"--host {args.host}: nothing{of} has been changed from here yet")
     return 0
 
 
 def apps_on(args: argparse.Namespace) -> list[str]:
-    """The apps that are meant; one without a name: all."""
+    """The named app or those of the manifest; an empty name means all."""
     if args.app:
         return [args.app]
     if args.file or has_manifest():

@@ -1,15 +1,17 @@
-"""`detent unapply`: remove everything that `detent apply` wrote for an app from a host scheduler.
-
-Entries that detent did not write stay.
-"""
+"""`detent unapply`: removes everything that `detent apply` wrote for an app from a host scheduler."""
 
 from __future__ import annotations
 
 import argparse
 
 from detent.cli.context import add_manifest_options
-from detent.cli.host.apply import print_changes
-from detent.cli.host.host_state import add_host_filter, change_record, host_for, record_changes
+from detent.cli.host.host_state import (
+    add_host_filter,
+    change_record,
+    host_for,
+    print_changes,
+    record_changes,
+)
 from detent.cli.host.resources import apps_on
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
@@ -27,9 +29,7 @@ def main(args: argparse.Namespace) -> int:
     done = []
     for app in apps_on(args):
         if not app:
-            raise UsageError(
-                f"which app should be removed from {args.host}? name the manifest with -f, or --app"
-            )
+            raise UsageError(f"name the app to remove from {args.host}, with --app or the manifest with -f")
         host = host_for(args, app)
         with host.lock():
             changes = pending(reconcile(app, [], host.find()))

@@ -1,7 +1,7 @@
-"""`detent doctor`: what of the promise this host, its store and its manifest carry, row by row.
+"""`detent doctor`: checks whether this host, its store and its manifest can keep the guarantees.
 
-A row is ok, weak (the promise has a hole that its consequence names) or bad (something will not work, or
-others can do harm).  It exits with 1 where something is bad, with `--strict` where something is weak.
+A row is ok, weak (a guarantee has the gap that the consequence describes) or bad (something does not work, or
+other users can do harm).  The exit code is 1 if a row is bad or, with `--strict`, weak.
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from detent import clock
 from detent.cli.context import Context, add_store_options, context_for, read_manifest
 from detent.cli.formatting import coloured, wrapped
 from detent.cli.look.doctor_access import access_rows, secret_rows
-from detent.cli.look.doctor_files import directory_mode, manifest_modes, room, same_disk, store_modes
-from detent.cli.look.doctor_host import clock_offset, host_rows
-from detent.cli.look.heartbeats import Heartbeat, live_nodes
+from detent.cli.look.doctor_host import (
+    clock_offset,
+    directory_mode,
+    disk_space,
+    host_rows,
+    is_same_disk,
+    manifest_mode,
+    store_modes,
+)
+from detent.cli.look.nodes import Heartbeat, live_nodes
 from detent.cli.tables import printable, write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
@@ -57,16 +63,13 @@ def main(args: argparse.Namespace) -> int:
     return 1 if any(row.state in refused for row in rows) else 0
 
 
-# The screen.
-
-
 def _write(rows: list[Diagnosis]) -> None:
     width = max(len(row.what) for row in rows)
     indent = " " * (width + 8)
     for row in rows:
         head = f"{row.state:<4}  {row.what:<{width}}  "
-        told = wrapped(printable(row.found), first=head, indent=indent)
-        print(coloured(told[:4], STATES[row.state]) + told[4:])
+        text = wrapped(printable(row.found), first=head, indent=indent)
+        print(coloured(text[:4], STATES[row.state]) + text[4:])
         if row.consequence:
             print(wrapped(printable(row.consequence), first=indent, indent=indent))
         if row.advice:
@@ -75,13 +78,10 @@ def _write(rows: list[Diagnosis]) -> None:
     print(", ".join(counts))
 
 
-# The rows.
-
-
 def _examine(args: argparse.Namespace) -> Iterator[Diagnosis]:
     env = dict(os.environ)
-    manifest, about = _read_manifest(args.file, args.secret_ref)
-    yield from about
+    manifest, manifest_rows = _read_manifest(args.file, args.secret_ref)
+    yield from manifest_rows
     context = context_for(manifest, args.store)
     store_rows = list(_store(context))
     yield from store_rows
@@ -98,11 +98,11 @@ def _examine(args: argparse.Namespace) -> Iterator[Diagnosis]:
     if context.store and manifest and all(row.state != "bad" for row in store_rows):
         nodes = live_nodes(context.store, manifest.app)
         yield _nodes(nodes, manifest)
-        yield from _guests(nodes)
+        yield from _embedded(nodes)
 
 
 def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest | None, list[Diagnosis]]:
-    """The manifest, where there is a sound one, and what is to be told of its file."""
+    """The manifest, unless it is missing or invalid, and the rows about its files."""
     try:
         file = find_place(named)
     except UsageError:
@@ -111,13 +111,12 @@ def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest 
         manifest = read_manifest(file, secret_ref)
     except UsageError as error:
         found = printable(str(error).splitlines()[0])
-        advice = "`detent validate` tells all that is wrong with it"
+        advice = "`detent validate` lists every problem"
         return None, [Diagnosis("manifest", "bad", found, "no node can start with it", advice)]
-    if not isinstance(file, Path) or file == STDIN:  # it has no mode
+    if not isinstance(file, Path) or file == STDIN:  # without file permissions
         return manifest, []
     has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
-    rows = [manifest_modes("manifest", one, has_secrets=has_secrets) for one in source_files(file)]
-    return manifest, list(chain.from_iterable(rows))
+    return manifest, [manifest_mode("manifest", one, has_secrets=has_secrets) for one in source_files(file)]
 
 
 def _machine_file(named: str, env: dict[str, str]) -> Iterator[Diagnosis]:
@@ -125,19 +124,18 @@ def _machine_file(named: str, env: dict[str, str]) -> Iterator[Diagnosis]:
     if file.is_file():
         secrets = load_machine(env).secrets.values()
         has_secrets = any(not text.startswith(("env:", "file:")) for text in secrets)
-        yield from manifest_modes("machine file", file, has_secrets=has_secrets)
+        yield manifest_mode("machine file", file, has_secrets=has_secrets)
 
 
 def _store(context: Context) -> Iterator[Diagnosis]:
     shown = without_password(context.url)
     if context.store is None:
-        yield Diagnosis("store", "ok", f"{shown} is not there yet: `detent run` creates it")
+        yield Diagnosis("store", "ok", f"{shown} does not exist yet: `detent run` creates it")
         return
     try:
         yield from _answers(context.store, context.app, shown)
     except DetentError as error:
-        consequence = "nothing can be claimed: nothing is launched"
-        yield Diagnosis("store", "bad", str(error), consequence)
+        yield Diagnosis("store", "bad", str(error), "no fire can be claimed, so nothing runs")
 
 
 def _answers(store: Store, app: str, shown: str) -> Iterator[Diagnosis]:
@@ -153,61 +151,56 @@ def _disks(url: str, outputs: Path) -> Iterator[Diagnosis]:
         yield directory_mode("state directory", outputs.absolute())
     if url.startswith(SQLITE):
         file = Path(url.removeprefix(SQLITE))
-        yield room("disk space", file.parent)
+        yield disk_space("disk space", file.parent)
         yield from store_modes(file)
-        if same_disk(file.parent, outputs):
+        if is_same_disk(file.parent, outputs):
             return
-    yield room("output space", outputs)
+    yield disk_space("output space", outputs)
 
 
 def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
-    bound = [job.name for job in jobs if isinstance(job.work, Call) and job.work.isolation != "process"]
-    if bound:
-        consequence = "nobody can end them alone: one that hangs keeps its lane, and ends with its node"
+    in_node = [job.name for job in jobs if isinstance(job.work, Call) and job.work.isolation != "process"]
+    if in_node:
+        consequence = "they cannot be killed: one that hangs keeps its lane until its node stops"
         advice = "use `isolation: process`, the default, where you can"
-        yield Diagnosis("in-process calls", "weak", _named(bound), consequence, advice)
-    brief = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < OUTAGE_S]
-    if brief:
-        consequence = f"a store that is away for less than {OUTAGE_S} s already ends their work"
-        yield Diagnosis("claims", "weak", _named(brief), consequence, "write `claim_seconds: 30`, or more")
+        yield Diagnosis("in-process calls", "weak", _some(in_node), consequence, advice)
+    short = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < OUTAGE_S]
+    if short:
+        consequence = f"a store outage of less than {OUTAGE_S} s already stops their work"
+        yield Diagnosis("claims", "weak", _some(short), consequence, "set `claim_seconds: 30` or more")
     else:
-        yield Diagnosis("claims", "ok", f"a store that is away for {OUTAGE_S} s ends no work")
+        yield Diagnosis("claims", "ok", f"a store outage of {OUTAGE_S} s stops no work")
 
 
 def _kill_after_s(job: Job) -> float:
     return job.work.kill_after_s if isinstance(job.work, Command | Call) else 0.0
 
 
-def _named(names: list[str]) -> str:
+def _some(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
     return ", ".join(names[:SHOWN_MAX]) + more
 
 
-# Nodes.
-
-
 def _nodes(nodes: list[Heartbeat], manifest: Manifest) -> Diagnosis:
     if not nodes:
-        consequence = "nothing is launched before a node runs"
-        return Diagnosis("nodes", "weak", "no node is alive", consequence, "start one: `detent run`")
+        return Diagnosis("nodes", "weak", "no node is alive", "nothing runs", "start one: `detent run`")
     hosts = sorted({quote(node.host) for node in nodes})
     found = f"{plural(len(nodes), 'node')} on {listed(hosts, 'and')}"
     own = fingerprint((job.name, job.revision) for job in manifest.jobs)
     if any(node.fingerprint not in ("", own) for node in nodes):
         found += ", not all with the jobs of this manifest"
-        consequence = "each node runs its own jobs; of a job with two definitions, the newest deploy runs"
-        advice = "deploy the same manifest to all nodes, unless you mean it; see `detent nodes`"
+        consequence = "each node runs its own jobs; if a job has two definitions, the newest deploy runs"
+        advice = "deploy the same manifest to all nodes, unless this is intended; see `detent nodes`"
         return Diagnosis("nodes", "weak", found, consequence, advice)
     if len({node.version for node in nodes}) > 1:
-        consequence = "that is fine while you upgrade"
-        advice = "upgrade the rest; `detent nodes` tells which"
-        return Diagnosis("nodes", "weak", f"{found}, of more than one version", consequence, advice)
+        advice = "upgrade the others; `detent nodes` lists the versions"
+        return Diagnosis("nodes", "weak", f"{found}, of several versions", "fine during an upgrade", advice)
     return Diagnosis("nodes", "ok", f"{found}, with the jobs of this manifest")
 
 
-def _guests(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
-    if guests := [node.instance for node in nodes if node.is_embedded]:
-        found = f"{_named(guests)} run within other programs"
-        consequence = "nobody can end their work: what loses its claim and does not end goes on"
-        advice = "let `detent run -f module:app` run what must never run twice at once"
+def _embedded(nodes: list[Heartbeat]) -> Iterator[Diagnosis]:
+    if embedded := [node.instance for node in nodes if node.is_embedded]:
+        found = f"{_some(embedded)} run inside applications"
+        consequence = "their work cannot be killed: it can continue after its claim is lost"
+        advice = "use `detent run -f module:app` for jobs that must never run twice at once"
         yield Diagnosis("embedded nodes", "weak", found, consequence, advice)

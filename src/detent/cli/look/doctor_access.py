@@ -1,4 +1,4 @@
-"""What `detent doctor` says about who can reach a store, and about secrets that can be guessed."""
+"""The rows of `detent doctor` about access to a remote store, and about weak secrets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from detent.stores.base import Diagnosis
 from detent.stores.registry import POSTGRES, REDIS
 from detent.text import plural, quote
 
-IN_THE_MIDDLE = "a host between can pose as the server, read everything and change what runs"
+IN_THE_MIDDLE = "a host in the network can pose as the server, read everything and change what runs"
 VERIFIED = ("verify-ca", "verify-full")
 
 
 def access_rows(url: str) -> Iterator[Diagnosis]:
-    """Of a server on another host; nothing of a file, a socket or this host."""
+    """Check a store on another host; a file, a socket or a local server needs no check."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     hosts = options.get("host") or parts.netloc.rpartition("@")[2]
@@ -33,8 +33,7 @@ def access_rows(url: str) -> Iterator[Diagnosis]:
 
 def _is_elsewhere(host: str) -> bool:
     name = host if host.startswith("[") else host.partition(":")[0]
-    is_here = name in ("", "localhost") or name.startswith(("/", "127.", "[::1]"))
-    return not is_here
+    return name not in ("", "localhost") and not name.startswith(("/", "127.", "[::1]"))
 
 
 def _redis_password(url: str, options: Mapping[str, str]) -> Iterator[Diagnosis]:
@@ -43,7 +42,7 @@ def _redis_password(url: str, options: Mapping[str, str]) -> Iterator[Diagnosis]
         return
     found = f"{without_password(url)} is on another host, and its URL has no password"
     consequence = "anyone who can reach that server can change what runs"
-    advice = "set `requirepass` or an ACL user there, and write redis://USER:PASSWORD@HOST"
+    advice = "set `requirepass` or an ACL user there, and use redis://USER:PASSWORD@HOST"
     yield Diagnosis("store access", "weak", found, consequence, advice)
 
 
@@ -52,10 +51,10 @@ def _redis_tls(scheme: str, options: Mapping[str, str]) -> Iterator[Diagnosis]:
     if not scheme.startswith("rediss"):
         return
     if checks.lower() in ("none", "optional"):
-        advice = "leave ssl_cert_reqs out, and name the authority: ?ssl_ca_certs=FILE"
+        advice = "remove ssl_cert_reqs, and name the CA: ?ssl_ca_certs=FILE"
         yield Diagnosis("store TLS", "weak", f"ssl_cert_reqs={checks}", IN_THE_MIDDLE, advice)
     elif names.lower() in ("false", "0", "no"):
-        found, advice = f"ssl_check_hostname={names}", "leave ssl_check_hostname out"
+        found, advice = f"ssl_check_hostname={names}", "remove ssl_check_hostname"
         yield Diagnosis("store TLS", "weak", found, IN_THE_MIDDLE, advice)
 
 
@@ -64,16 +63,18 @@ def _postgres_tls(options: Mapping[str, str]) -> Iterator[Diagnosis]:
     has_authority = "sslrootcert" in options or "PGSSLROOTCERT" in os.environ
     if mode in VERIFIED or (mode == "require" and has_authority):
         return
-    found = f"sslmode={mode}, to another host" + ("" if "sslmode" in options else " (the default)")
-    advice = "write ?sslmode=verify-full&sslrootcert=FILE"
+    found = f"sslmode={mode}, and the server is on another host" + (
+        "" if "sslmode" in options else " (the default)"
+    )
+    advice = "use ?sslmode=verify-full&sslrootcert=FILE"
     yield Diagnosis("store TLS", "weak", found, IN_THE_MIDDLE, advice)
 
 
 def secret_rows(refs: Iterable[str], table: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Secrets that this process finds, and that are short."""
+    """Secrets that are too short, as far as this process can read them."""
     for ref in sorted(set(refs)):
         for secret in resolve((ref,), table, os.environ).secrets:
             if (size := len(secret.key())) < SECRET_ADVISED:
                 found = f"the secret {quote(display_ref(ref))} has {plural(size, 'byte')}"
                 advice = f"use at least {SECRET_ADVISED} random bytes: `openssl rand -hex 32`"
-                yield Diagnosis("secrets", "weak", found, "who guesses it can sign as you", advice)
+                yield Diagnosis("secrets", "weak", found, "anyone who guesses it can sign as you", advice)

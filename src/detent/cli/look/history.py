@@ -1,4 +1,4 @@
-"""`detent history`: what was fired, newest first."""
+"""`detent history`: lists past fires, newest first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime
 
 from detent import clock
 from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, time_cell
+from detent.cli.formatting import duration, iso, time_cell
 from detent.cli.host.resources import show_changes
-from detent.cli.json_records import fire_record, reason, state_text, took_s
+from detent.cli.json_records import fire_record, state_text, took_s
 from detent.cli.lookup import NOT_HOOKS, find_stored_job
-from detent.cli.options import count
-from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.cli.options import add_count
+from detent.cli.tables import say, write_json, write_table
 from detent.hosts.registry import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all
@@ -22,13 +22,11 @@ EXAMPLE = "detent history backup -n 50"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only fires of this job (default: of all jobs)")
-    parser.add_argument(
-        "-n", type=count, default=20, dest="count", metavar="N", help="how many to list (default: 20)"
-    )
+    add_count(parser, 20, "how many to list")
     parser.add_argument("--hooks", action="store_true", help="include hooks")
     add_store_options(parser)
-    about = "instead: list what was changed on this host scheduler, when and by whom"
-    parser.add_argument("--host", choices=HOSTS, help=about)
+    host = "list the changes that were made to this host scheduler instead, with time and user"
+    parser.add_argument("--host", choices=HOSTS, help=host)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -42,15 +40,14 @@ def main(args: argparse.Namespace) -> int:
         heads = ("fire", "due", "outcome", "attempts", "took", "node", "reason")
         write_table(heads, (_row(row, now) for row in rows), spare=("node", "attempts", "due", "took"))
     elif context.store:
-        say("nothing was fired yet")
+        say("no fires yet")
     return 0
 
 
 def _find(context: Context, args: argparse.Namespace, now: datetime) -> list[Row]:
-    """What is planned for later is not history."""
     if context.store is None:
         if args.job and context.manifest:
-            find_stored_job(context, args.job)
+            find_stored_job(context, args.job)  # an unknown job is an error even without a store
         say(context.no_store_yet)
         return []
     job = find_stored_job(context, args.job) if args.job else ""
@@ -61,10 +58,23 @@ def _find(context: Context, args: argparse.Namespace, now: datetime) -> list[Row
 
 def _row(row: Row, now: datetime) -> tuple[str, ...]:
     attempts = str(row.attempt) if row.attempt else ""
-    due = time_cell(row.fire.due_at, now, for_person=is_terminal())
-    took = duration(took_s(row) if row.state != "claimed" else _so_far_s(row, now))
-    return row.fire.key, due, state_text(row), attempts, took, row.node, reason(row, now)
+    spent_s = took_s(row)
+    if row.state == "claimed":
+        spent_s = max(0.0, (now - row.claimed_at).total_seconds()) if row.claimed_at else None
+    due = time_cell(row.fire.due_at, now)
+    return row.fire.key, due, state_text(row), attempts, duration(spent_s), row.node, _reason(row, now)
 
 
-def _so_far_s(row: Row, now: datetime) -> float | None:
-    return max(0.0, (now - row.claimed_at).total_seconds()) if row.claimed_at else None
+def _reason(row: Row, now: datetime) -> str:
+    reason = row.outcome.reason if row.outcome else ""
+    if row.state == "over":
+        if row.fire.instants == 1:
+            return reason
+        span = f"{row.fire.instants:,} instants since {iso(row.fire.first_at)}"
+        return f"{reason}; {span}" if reason else span
+    if row.stop:
+        return row.stop.reason
+    if row.state == "pending" and row.outcome and row.run_at:
+        retry_s = max(0.0, (row.run_at - now).total_seconds())
+        return f"{row.outcome.kind}, {reason}; retried in {retry_s:.0f} s"
+    return ""

@@ -1,4 +1,4 @@
-"""`detent list`: the manifest's jobs, when they are due next, how they went last, what they do now."""
+"""`detent list`: lists the jobs of the manifest with their next and last fire and their state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.cli.act.pauses import Pause, find_pauses, pause_record
 from detent.cli.context import add_store_options, open_manifest_context
-from detent.cli.formatting import iso, relative, time_cell
+from detent.cli.formatting import iso, relative_cell, time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import list_resources
 from detent.cli.job_text import canonical_job, schedule_text
+from detent.cli.json_records import names_record
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_job
-from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.cli.tables import say, write_json, write_table
 from detent.manifest.check import Manifest
 from detent.model import Job, Query, Row
 from detent.schedules.timetable import fires_at_boot
@@ -25,8 +26,6 @@ EXAMPLE = "detent list -o json"
 
 
 class JobStatus(NamedTuple):
-    """What there is to tell of a job."""
-
     name: str
     canonical: dict[str, Any]
     enabled: bool
@@ -39,7 +38,7 @@ class JobStatus(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_store_options(parser)
-    add_host_filter(parser, "instead: list what this host scheduler has of the app")
+    add_host_filter(parser, "list what this host scheduler has of the app instead")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,29 +61,27 @@ def main(args: argparse.Namespace) -> int:
 
 def _job_status(manifest: Manifest, name: str, job: Job | None, now: datetime) -> JobStatus:
     next_at = job.schedule.after(now) if job else None
-    listed = JobStatus(name, canonical_job(manifest, name), enabled=job is not None, next_at=next_at)
-    return listed._replace(at_boot=job is not None and fires_at_boot(job.schedule, now))
+    at_boot = job is not None and fires_at_boot(job.schedule, now)
+    return JobStatus(name, canonical_job(manifest, name), job is not None, next_at, at_boot=at_boot)
 
 
 def _with_fires(manifest: Manifest, rows: list[JobStatus], store: Store) -> list[JobStatus]:
-    pauses = find_pauses(store, manifest.app)
+    pauses = find_pauses(store, [manifest.app])
     claimed = find_all(store, Query(app=manifest.app, state="claimed", origins=NOT_HOOKS, limit=SCAN_MAX))
     running = Counter(row.fire.job for row in claimed)
-    told = []
+    found = []
     for row in rows:
-        stored = find_job(manifest, row.name)
-        last = find_all(store, Query(job=stored, state="over", origins=NOT_HOOKS, limit=1))
-        told.append(
-            row._replace(pause=pauses.get(stored), running=running[stored], last=last[0] if last else None)
+        name = find_job(manifest, row.name)
+        last = find_all(store, Query(job=name, state="over", origins=NOT_HOOKS, limit=1))
+        found.append(
+            row._replace(pause=pauses.get(name), running=running[name], last=last[0] if last else None)
         )
-    return told
+    return found
 
 
 def _record(row: JobStatus) -> dict[str, Any]:
-    app, _, job = row.name.partition(".")
     return {
-        "app": app,
-        "job": job,
+        **names_record(row.name),
         "schedules": row.canonical.get("schedules", []),
         "at": row.canonical.get("at"),
         "after": row.canonical.get("after", []),
@@ -111,23 +108,17 @@ def _last_record(row: Row) -> dict[str, Any]:
 
 
 def _row(row: JobStatus, now: datetime) -> tuple[str, ...]:
-    next_at = time_cell(row.next_at, now, for_person=is_terminal()) or ("at boot" if row.at_boot else "")
-    return row.name, schedule_text(row.canonical), next_at, _last(row.last, now), _state(row)
-
-
-def _last(row: Row | None, now: datetime) -> str:
-    if row is None or row.outcome is None or row.over_at is None:
-        return ""
-    when = relative(row.over_at, now) if is_terminal() else iso(row.over_at)
-    return f"{row.outcome.kind} {when}"
+    next_at = time_cell(row.next_at, now) or ("at boot" if row.at_boot else "")
+    last = row.last and row.last.outcome and f"{row.last.outcome.kind} {relative_cell(row.last.over_at, now)}"
+    return row.name, schedule_text(row.canonical), next_at, last or "", _state(row)
 
 
 def _state(row: JobStatus) -> str:
-    follows = "after" in row.canonical
+    has_ended = row.enabled and row.next_at is None and not row.at_boot and "after" not in row.canonical
     states = [
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",
         "paused" if row.pause else "",
         "" if row.enabled else "disabled",
-        "ended" if row.enabled and row.next_at is None and not row.at_boot and not follows else "",
+        "ended" if has_ended else "",
     ]
-    return ", ".join(state for state in states if state)
+    return ", ".join(filter(None, states))

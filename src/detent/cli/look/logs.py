@@ -1,4 +1,4 @@
-"""`detent logs`: what a fire wrote.  stdout has its output, and nothing else."""
+"""`detent logs`: prints the output of a fire to stdout, and everything else to stderr."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXAMPLE = "detent logs backup --follow"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    meant = "a fire's key or run id, the beginning of one, or a job (its newest fire)"
-    parser.add_argument("fire", metavar="FIRE", help=meant)
+    about = "a fire's key or run id, the beginning of one, or a job (its newest fire)"
+    parser.add_argument("fire", metavar="FIRE", help=about)
     parser.add_argument("--follow", action="store_true", help="keep printing until the fire ends")
     add_store_options(parser)
 
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _running(store: Store, row: Row) -> dict[str, Any] | None:
-    """The attempt that is not over yet, with its output so far."""
+    """The running attempt with its output so far."""
     if row.state != "claimed":
         return None
     segments = find_output(store, row)

@@ -1,21 +1,23 @@
-"""`detent next`: when jobs are due, on their own clocks and in UTC, with what a change of offset does."""
+"""`detent next`: shows when jobs are due, in their time zones and in UTC, and how clock changes affect it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from detent import clock
 from detent.cli.act.pauses import Pause, pauses_if_readable
 from detent.cli.context import add_manifest_options, read_manifest
 from detent.cli.formatting import iso, relative
+from detent.cli.json_records import names_record
 from detent.cli.lookup import find_job, job_of
-from detent.cli.options import count, instant
+from detent.cli.options import add_count, instant
 from detent.cli.tables import is_terminal, say, write_json, write_table
 from detent.manifest.check import Manifest
 from detent.model import Job
@@ -28,20 +30,21 @@ _JUST_BEFORE = timedelta(microseconds=1)
 
 
 class Upcoming(NamedTuple):
-    """An instant of a job."""
-
     due_at: datetime
     job: str
     timezone: str
     note: str
     paused: bool
 
+    @property
+    def local(self) -> datetime:
+        zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)  # UTC needs no zone database
+        return self.due_at.astimezone(zone)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: all jobs)")
-    parser.add_argument(
-        "-n", type=count, default=10, dest="count", metavar="N", help="how many to show (default: 10)"
-    )
+    add_count(parser, 10, "how many to show")
     parser.add_argument(
         "--from", type=instant, dest="since", metavar="TIME", help="start at this time (default: now)"
     )
@@ -53,13 +56,12 @@ def main(args: argparse.Namespace) -> int:
     jobs = manifest.jobs if args.job is None else (job_of(manifest, find_job(manifest, args.job)),)
     since = now if args.since is None else args.since - _JUST_BEFORE
     pauses = pauses_if_readable(manifest)
-    instants = (_instants(manifest, job, since, pauses) for job in jobs)
-    coming = list(islice(merge(*instants), args.count))
+    coming = list(islice(merge(*(_instants(manifest, job, since, pauses) for job in jobs)), args.count))
     if args.output == "json":
         write_json([_record(one) for one in coming])
         return 0
     if coming:
-        _write(coming, now)
+        write_table(("due", "utc", "in", "job", "note"), (_row(one, now) for one in coming))
     at_boot = [job.name.partition("/")[0] for job in jobs if fires_at_boot(job.schedule, since)]
     if at_boot:
         say(f"at boot, when a node first starts: {listed(at_boot, 'and')}")
@@ -80,35 +82,16 @@ def _instants(
     while (due_at := job.schedule.after(since)) is not None:
         paused = pause is not None and pause.holds_at(due_at)
         notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
-        yield Upcoming(due_at, name, timezone, "; ".join(note for note in notes if note), paused)
+        yield Upcoming(due_at, name, timezone, "; ".join(filter(None, notes)), paused)
         since = due_at
 
 
 def _record(one: Upcoming) -> dict[str, Any]:
-    app, _, job = one.job.partition(".")
-    local = _local(one).isoformat()
-    about = {"due_at": iso(one.due_at), "local": local, "timezone": one.timezone, "note": one.note}
-    return {"app": app, "job": job, **about, "paused": one.paused}
-
-
-def _write(coming: list[Upcoming], now: datetime) -> None:
-    heads = ("due", "utc", "in", "job", "note")
-    write_table(heads, (_row(one, now) for one in coming))
+    times = {"due_at": iso(one.due_at), "local": one.local.isoformat(), "timezone": one.timezone}
+    return {**names_record(one.job), **times, "note": one.note, "paused": one.paused}
 
 
 def _row(one: Upcoming, now: datetime) -> tuple[str, ...]:
-    local = f"{_local(one):%a %Y-%m-%d %H:%M:%S} {one.timezone}"
+    local = f"{one.local:%a %Y-%m-%d %H:%M:%S} {one.timezone}"
     ahead = relative(one.due_at, now) if is_terminal() else ""
     return local, iso(one.due_at) or "", ahead, one.job, one.note
-
-
-def _local(one: Upcoming) -> datetime:
-    return one.due_at.astimezone(_zone(one.timezone))
-
-
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)

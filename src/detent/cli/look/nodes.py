@@ -1,43 +1,66 @@
-"""`detent nodes`: which nodes are alive, what they serve, and whether they hold the same jobs.
+"""`detent nodes`: lists the nodes of the last half minute, and warns if they hold different jobs.
 
-A node renews its heartbeat every ten seconds, and it expires after thirty.  A node of this host that was
-killed is listed as dead until then, as its lock is free; a node of another host is listed as alive.
+A node renews its heartbeat every 10 seconds, and the heartbeat expires after 30.  A dead node of this host is
+recognised at once, as its lock is free; one of another host counts as alive until its heartbeat expires.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_store_options, open_context
-from detent.cli.formatting import duration, iso, relative
-from detent.cli.look.heartbeats import Heartbeat, find_heartbeats
+from detent.cli.formatting import duration, iso, relative_cell
 from detent.cli.lookup import SCAN_MAX, apps_of
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.model import Query, Watermarks
+from detent.model import Note, Query, Watermarks
 from detent.node.holders import jobs_in
-from detent.stores.base import JOBS, Store, find_all
+from detent.stores.base import JOBS, NODE, Store, find_all
 from detent.text import listed
+from detent.warden.instances import is_dead
 
 EXAMPLE = "detent nodes"
 HEADS = (
     "node", "up", "heard", "running", "jobs", "fingerprint", "clock", "queues", "pid", "version", "state",
 )  # fmt: skip
-CLOCK_MAX_S = 2.0  # a clock that is off by more is worth a word
+CLOCK_MAX_S = 2.0  # a larger clock offset is reported
+
+
+class Heartbeat(NamedTuple):
+    """What a node writes about itself."""
+
+    instance: str
+    host: str
+    queues: tuple[str, ...]
+    outputs: Path  # on its host
+    heard_at: datetime  # by the store's clock
+    pid: int | None = None
+    version: str = ""
+    jobs: int | None = None
+    fingerprint: str = ""  # of its jobs
+    jobs_list: str = ""  # digest of the list of its jobs
+    began_at: datetime | None = None  # by its own clock
+    clock_s: float | None = None  # its clock minus the store's
+    is_embedded: bool = False  # in a process of the application
+
+    @property
+    def is_dead(self) -> bool:
+        return self.host == socket.gethostname() and is_dead(self.outputs)
 
 
 class NodeStatus(NamedTuple):
-    """A node that was heard of lately, and what else is known of it."""
-
     app: str
     heartbeat: Heartbeat
     running: int
     is_superseded: bool  # a newer deploy replaced definitions that it holds
-    is_dead: bool = False  # for certain
+    is_dead: bool = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +69,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     context, now = open_context(args), clock.now()
-    if context.store is None:
-        say(context.no_store_yet)
     nodes: list[NodeStatus] = []
     if store := context.store:
         nodes = find_nodes(store, {app: store.look(app) for app in apps_of(context)})
+    else:
+        say(context.no_store_yet)
     if args.output == "json":
         write_json([node_record(node) for node in nodes])
         return 0
@@ -58,13 +81,52 @@ def main(args: argparse.Namespace) -> int:
         write_table(HEADS, (_row(node, now, nodes) for node in nodes), kept=("node", "up", "heard", "pid"))
         for line in remarks(nodes):
             print(line)
-    if context.store and all(node.is_dead for node in nodes):
+    if store and all(node.is_dead for node in nodes):
         say("no node is alive: start `detent run`")
     return 0
 
 
+def find_heartbeats(store: Store, app: str) -> list[Heartbeat]:
+    return [_heartbeat(note) for note in store.notes(app, NODE)]
+
+
+def live_nodes(store: Store, app: str) -> list[Heartbeat]:
+    """The heartbeats of nodes that are not known to be dead."""
+    return [beat for beat in find_heartbeats(store, app) if not beat.is_dead]
+
+
+def _heartbeat(note: Note) -> Heartbeat:
+    """Read a heartbeat; a node of another version may write more or fewer fields."""
+    try:
+        found = json.loads(note.text)
+    except ValueError:
+        found = {}
+    fields: dict[str, Any] = found if isinstance(found, dict) else {}
+    wall, began = _number(fields, "wall"), _number(fields, "began")
+    pid, jobs = _number(fields, "pid"), _number(fields, "jobs")
+    return Heartbeat(
+        instance=note.name.removeprefix(NODE),
+        host=str(fields.get("host", "")),
+        queues=tuple(str(queue) for queue in fields.get("queues") or ()),
+        outputs=Path(str(fields.get("outputs", ""))),
+        heard_at=note.written_at,
+        pid=None if pid is None else int(pid),
+        version=str(fields.get("version", "")),
+        jobs=None if jobs is None else int(jobs),
+        fingerprint=str(fields.get("fingerprint", "")),
+        jobs_list=str(fields.get("list") or ""),
+        began_at=None if began is None else clock.instant(began),
+        clock_s=None if wall is None else wall - note.written_at.timestamp(),
+        is_embedded=fields.get("embedded") is True,
+    )
+
+
+def _number(fields: dict[str, Any], name: str) -> float | None:
+    value = fields.get(name)
+    return float(value) if isinstance(value, int | float) and abs(value) < 2**40 else None
+
+
 def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[NodeStatus]:
-    """The nodes of these apps that were heard of lately, by name."""
     found = []
     for app, watermarks in by_app.items():
         claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
@@ -99,23 +161,23 @@ def node_record(node: NodeStatus) -> dict[str, Any]:
 
 
 def remarks(nodes: Sequence[NodeStatus]) -> list[str]:
-    """What a person should know of these nodes, and do about it."""
-    said, nodes = [], [node for node in nodes if not node.is_dead]
-    if others := [node.heartbeat.instance for node in nodes if node.is_superseded]:
-        holds = "holds" if len(others) == 1 else "hold"
-        said.append(
-            f"{listed(others, 'and')} {holds} older definitions of jobs than those in force, and no longer"
-            f" {'runs' if len(others) == 1 else 'run'} them: deploy the same manifest to every node"
+    """Sentences about live nodes with superseded jobs or a wrong clock."""
+    found, nodes = [], [node for node in nodes if not node.is_dead]
+    if old := [node.heartbeat.instance for node in nodes if node.is_superseded]:
+        verbs = ("holds", "runs") if len(old) == 1 else ("hold", "run")
+        found.append(
+            f"{listed(old, 'and')} {verbs[0]} older definitions of jobs than the newest deploy, and no longer"
+            f" {verbs[1]} them: deploy the same manifest to every node"
         )
     for node in nodes:
-        off_s = node.heartbeat.clock_s or 0.0
-        if abs(off_s) > CLOCK_MAX_S:
-            side = "ahead of" if off_s > 0 else "behind"
-            said.append(
-                f"the clock of {node.heartbeat.instance} is {duration(abs(off_s))} {side} the store's:"
-                " jobs go by the store's clock; its log does not"
+        offset_s = node.heartbeat.clock_s or 0.0
+        if abs(offset_s) > CLOCK_MAX_S:
+            side = "ahead of" if offset_s > 0 else "behind"
+            found.append(
+                f"the clock of {node.heartbeat.instance} is {duration(abs(offset_s))} {side} the store's:"
+                " jobs follow the store's clock, but the times in its log are wrong"
             )
-    return said
+    return found
 
 
 def _row(node: NodeStatus, now: datetime, nodes: list[NodeStatus]) -> tuple[str, ...]:
@@ -123,8 +185,8 @@ def _row(node: NodeStatus, now: datetime, nodes: list[NodeStatus]) -> tuple[str,
     differ = len({one.heartbeat.fingerprint for one in nodes}) > 1 or node.is_superseded
     return (
         beat.instance,
-        _up(beat, now),
-        relative(beat.heard_at, now) if is_terminal() else iso(beat.heard_at) or "",
+        relative_cell(beat.began_at, now).removesuffix(" ago"),
+        relative_cell(beat.heard_at, now),
         str(node.running),
         "" if beat.jobs is None else f"{beat.jobs:,}",
         beat.fingerprint if differ or not is_terminal() else "",
@@ -132,16 +194,9 @@ def _row(node: NodeStatus, now: datetime, nodes: list[NodeStatus]) -> tuple[str,
         ",".join(beat.queues),
         "" if beat.pid is None else str(beat.pid),
         beat.version,
-        state_text(node),
+        node_state(node),
     )
 
 
-def state_text(node: NodeStatus) -> str:
-    """What is to be said of it in one or two words."""
+def node_state(node: NodeStatus) -> str:
     return "dead" if node.is_dead else "superseded" if node.is_superseded else ""
-
-
-def _up(beat: Heartbeat, now: datetime) -> str:
-    if beat.began_at is None:
-        return ""
-    return relative(beat.began_at, now).removesuffix(" ago") if is_terminal() else iso(beat.began_at) or ""

@@ -1,4 +1,4 @@
-"""`detent status`: one screen that says whether all is well; with `--watch`, until Ctrl-C."""
+"""`detent status`: shows on one screen what is running, late, failing or due next; `--watch` redraws it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, iso, relative, time_cell
+from detent.cli.formatting import duration, relative_cell, time_cell
 from detent.cli.json_records import state_text
-from detent.cli.look.nodes import state_text as node_standing
+from detent.cli.look.nodes import node_state
 from detent.cli.look.status_model import Failure, Overview, headline, look, overview_record, problems
 from detent.cli.tables import (
     align_columns,
@@ -34,7 +34,7 @@ REDRAW_S = 1.0
 
 
 class Section(NamedTuple):
-    """A table whose first head is its title."""
+    """A table; its first heading is the title."""
 
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     context = open_context(args)
     if args.watch:
         if args.output == "json" or not is_terminal():
-            raise UsageError("--watch is for a person at a terminal; leave it out, and ask again when needed")
+            raise UsageError("--watch needs a terminal and text output: leave it out")
         _watch(context, lambda: open_context(args))
     overview = look(context, clock.now())
     if args.output == "json":
@@ -68,8 +68,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _watch(context: Context, again: Callable[[], Context]) -> None:
-    """It ends by Ctrl-C.  A store that does not exist yet is looked for again."""
+    """Redraw until Ctrl-C; a missing store is looked for again each time."""
     from rich.live import Live
+    from rich.text import Text
 
     with Live(screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
@@ -77,7 +78,7 @@ def _watch(context: Context, again: Callable[[], Context]) -> None:
                 live.update(_drawn(look(context, clock.now())), refresh=True)
                 _sleep(context)
             except StoreUnavailable as error:
-                live.update(_alarm(f"the store does not answer: {error}"), refresh=True)
+                live.update(Text(printable(f"the store does not answer: {error}"), "bold red"), refresh=True)
                 threading.Event().wait(REDRAW_S)
             context = context if context.store else again()
 
@@ -87,9 +88,6 @@ def _sleep(context: Context) -> None:
         context.store.wait(context.app, REDRAW_S)
     else:
         threading.Event().wait(REDRAW_S)
-
-
-# The screen.
 
 
 def _drawn(overview: Overview) -> Group:
@@ -105,13 +103,6 @@ def _drawn(overview: Overview) -> Group:
     return Group(*parts)  # type: ignore[arg-type]
 
 
-def _alarm(text: str) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(Text(printable(text), "bold red"))
-
-
 def _write(overview: Overview) -> None:
     print(printable(headline(overview)))
     for section in _sections(overview):
@@ -121,8 +112,8 @@ def _write(overview: Overview) -> None:
 
 
 def _sections(overview: Overview) -> Iterator[Section]:
-    for made in (_running, _late, _unserved, _retrying, _failed, _paused, _next, _nodes):
-        section = made(overview)
+    """The sections with rows, each cut to SHOWN_MAX rows."""
+    for section in _all_sections(overview):
         if len(section.rows) > SHOWN_MAX:
             more = f"and {len(section.rows) - SHOWN_MAX:,} more"
             advice = f"{more}; {section.advice}" if section.advice else more
@@ -131,53 +122,51 @@ def _sections(overview: Overview) -> Iterator[Section]:
             yield section
 
 
-def _running(overview: Overview) -> Section:
+def _all_sections(overview: Overview) -> Iterator[Section]:
     now = overview.now
+    heads: tuple[str, ...] = ("running", "for", "since", "attempt", "node", "state")
+    yield Section(heads, [_running(row, overview) for row in overview.running])
+    rows = [(one.job, time_cell(one.due_at, now), _times(one.times), one.why) for one in overview.late]
+    yield Section(("late", "due", "times", "reason"), rows)
+    unserved = [(one.queue, f"{one.waiting:,}", one.app) for one in overview.unserved]
+    yield Section(("queue without a node", "waiting", "app"), unserved)
     rows = [
-        (row.fire.job, _since(row.claimed_at, now), _at(row.claimed_at, now), *_told(row, overview))
-        for row in overview.running
-    ]
-    return Section(("running", "for", "since", "attempt", "node", "state"), rows)
-
-
-def _told(row: Row, overview: Overview) -> tuple[str, ...]:
-    is_dead = any(node.is_dead and node.heartbeat.instance == row.node for node in overview.nodes)
-    return str(row.attempt), row.node, "its node is dead" if is_dead else "stopping" if row.stop else ""
-
-
-def _since(instant: datetime | None, now: datetime) -> str:
-    return duration(max(0.0, (now - instant).total_seconds())) if instant else ""
-
-
-def _late(overview: Overview) -> Section:
-    rows = [(one.job, _when(one.due_at, overview.now), _times(one.times), one.why) for one in overview.late]
-    return Section(("late", "due", "times", "reason"), rows)
-
-
-def _unserved(overview: Overview) -> Section:
-    rows = [(one.queue, f"{one.waiting:,}", one.app) for one in overview.unserved]
-    return Section(("queue without a node", "waiting", "app"), rows)
-
-
-def _retrying(overview: Overview) -> Section:
-    rows = [
-        (row.fire.key, _when(row.run_at, overview.now), str(row.attempt), _reason(row))
+        (row.fire.key, time_cell(row.run_at, now), str(row.attempt), _reason(row))
         for row in overview.retrying
     ]
-    return Section(("waits for a retry", "again", "attempts", "reason"), rows)
-
-
-def _failed(overview: Overview) -> Section:
-    rows = [_failure(failure, overview.now) for failure in overview.failures]
+    yield Section(("waiting for a retry", "due", "attempts", "reason"), rows)
     keys = [failure.last.fire.key for failure in overview.failures if failure.last.attempts]
-    shows = f"`detent logs {keys[0]}` shows what it wrote" if keys else ""
+    advice = f"`detent logs {keys[0]}` shows its output" if keys else ""
     heads = ("failed in 24 h", "when", "outcome", "times", "since", "reason")
-    return Section(heads, rows, shows)
+    yield Section(heads, [_failure(failure, now) for failure in overview.failures], advice)
+    rows = [(pause.job, time_cell(pause.until, now), pause.by, pause.reason) for pause in overview.pauses]
+    yield Section(("paused", "until", "by", "reason"), rows)
+    coming = [
+        (one.job, time_cell(one.due_at, now), "paused" if one.paused else "") for one in overview.coming
+    ]
+    yield Section(("next", "due", "state"), coming)
+    rows = [
+        (node.heartbeat.instance, _age(node.heartbeat.began_at, now), str(node.running), node_state(node))
+        for node in overview.nodes
+    ]
+    yield Section(("node", "up", "running", "state"), rows)
+
+
+def _running(row: Row, overview: Overview) -> tuple[str, ...]:
+    is_dead = any(node.is_dead and node.heartbeat.instance == row.node for node in overview.nodes)
+    state = "its node is dead" if is_dead else "stopping" if row.stop else ""
+    since = time_cell(row.claimed_at, overview.now).partition(" (")[0]  # `for` says how long ago
+    return row.fire.job, _age(row.claimed_at, overview.now), since, str(row.attempt), row.node, state
 
 
 def _failure(failure: Failure, now: datetime) -> tuple[str, ...]:
     row, since = failure.last, "succeeded" if failure.well_at else ""
-    return row.fire.job, _ago(row.over_at, now), state_text(row), _times(failure.times), since, _reason(row)
+    when = relative_cell(row.over_at, now)
+    return row.fire.job, when, state_text(row), _times(failure.times), since, _reason(row)
+
+
+def _age(instant: datetime | None, now: datetime) -> str:
+    return duration(max(0.0, (now - instant).total_seconds())) if instant else ""
 
 
 def _times(count: int) -> str:
@@ -186,40 +175,3 @@ def _times(count: int) -> str:
 
 def _reason(row: Row) -> str:
     return row.outcome.reason if row.outcome else ""
-
-
-def _paused(overview: Overview) -> Section:
-    rows = [
-        (pause.job, _when(pause.until, overview.now), pause.by, pause.reason) for pause in overview.pauses
-    ]
-    return Section(("paused", "until", "by", "reason"), rows)
-
-
-def _next(overview: Overview) -> Section:
-    rows = [
-        (one.job, _when(one.due_at, overview.now), "paused" if one.paused else "") for one in overview.coming
-    ]
-    return Section(("next", "due", "state"), rows)
-
-
-def _nodes(overview: Overview) -> Section:
-    rows = []
-    for node in overview.nodes:
-        beat = node.heartbeat
-        rows.append(
-            (beat.instance, _since(beat.began_at, overview.now), str(node.running), node_standing(node))
-        )
-    return Section(("node", "up", "running", "state"), rows)
-
-
-def _when(instant: datetime | None, now: datetime) -> str:
-    return time_cell(instant, now, for_person=is_terminal())
-
-
-def _at(instant: datetime | None, now: datetime) -> str:
-    """Where how long ago it was stands beside it."""
-    return _when(instant, now).partition(" (")[0]
-
-
-def _ago(instant: datetime | None, now: datetime) -> str:
-    return relative(instant, now) if instant and is_terminal() else iso(instant) or ""

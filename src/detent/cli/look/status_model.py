@@ -1,11 +1,10 @@
-"""What `detent status` tells: gathered from the store and the manifest, and summed up in one sentence.
+"""Gathers what `detent status` shows from the store and the manifest, and sums it up in one sentence.
 
-- A fire is late if it has not started `late_after_seconds` after it was due, or 5 seconds where a job does
-  not say.  A message, and a fire that waits for its lane, is late after a minute.  An instant that no node
-  has planned is late, too.
-- A queue is unserved if something waits on it and no living node serves it.
-- A job is failing if it failed within a day, and has not succeeded since.
-- The store is asked to write a note: only that shows whether it accepts writes.
+- A fire is late if it has not started `late_after_seconds` after it was due (default: 5 s).  A message, or a
+  fire that waits for its lane, is late after a minute.  An instant that no node has planned is late, too.
+- A queue is unserved if something waits in it and no live node serves it.
+- A job is failing if it failed within a day and has not succeeded since.
+- A test note is written to the store: only that shows whether it accepts writes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from detent.cli.act.pauses import Pause, find_pauses, pause_record
 from detent.cli.context import Context
 from detent.cli.formatting import iso, local_time, relative
-from detent.cli.json_records import fire_record
+from detent.cli.json_records import fire_record, names_record
 from detent.cli.look.nodes import NodeStatus, find_nodes, node_record, remarks
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
@@ -31,30 +30,28 @@ from detent.stores.record import place_of
 from detent.text import listed, plural
 
 LATELY = timedelta(days=1)
-OVERDUE_S = 5.0  # a node starts what is due within a second
-LOOK_MAX = 2_000  # failures of the last day, and messages that wait, that are looked at
-QUEUES_MAX = 100  # of which the oldest message is looked at
+OVERDUE_S = 5.0  # nodes usually start a due fire within a second
+LOOK_MAX = 2_000  # failures of the last day, and waiting messages, that are read
+QUEUES_MAX = 100  # queues whose oldest message is read
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
 
 
 class NextFire(NamedTuple):
-    """The next instant of a job."""
-
     due_at: datetime
     job: str
     paused: bool
 
 
 class Failure(NamedTuple):
-    """How a job failed lately."""
+    """The failures of a job within a day."""
 
     last: Row
     times: int
-    well_at: datetime | None  # when it succeeded since
+    well_at: datetime | None  # when it succeeded after the last one
 
 
 class Late(NamedTuple):
-    """What is due of a job and has not started."""
+    """Fires of a job that should have started."""
 
     job: str
     due_at: datetime  # the oldest
@@ -63,8 +60,6 @@ class Late(NamedTuple):
 
 
 class Unserved(NamedTuple):
-    """A queue on which something waits, and which no living node serves."""
-
     app: str
     queue: str
     waiting: int
@@ -95,20 +90,17 @@ class Overview(NamedTuple):
 
 
 def look(context: Context, now: datetime) -> Overview:
-    """`now` is only for where there is no store: its own clock says what is late."""
+    """`now` is used without a store only; otherwise the store's clock decides what is late."""
     overview = Overview(now, context.app, has_store=context.store is not None)
     pauses: Sequence[Pause] = ()
     if store := context.store:
         by_app = {app: store.look(app) for app in apps_of(context)}
         now = max((watermarks.now for watermarks in by_app.values()), default=now)
-        pauses = [pause for app in by_app for pause in find_pauses(store, app).values()]
+        pauses = [*find_pauses(store, by_app).values()]
         overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, by_app))
         overview = _with_store(overview, store, by_app)
         overview = _with_fires(overview, context, store, by_app)
     return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
-
-
-# What there is.
 
 
 def _with_store(overview: Overview, store: Store, by_app: Mapping[str, Watermarks]) -> Overview:
@@ -147,7 +139,7 @@ def _with_fires(
 
 
 def _sizes(store: Store, app: str) -> dict[str, Size]:
-    """The queues of the app; those with a slash belong to one lock or trigger, which serves them itself."""
+    """The queues of the app, without those of locks and triggers, which have a slash and serve themselves."""
     return {queue: size for queue, size in store.count(app).items() if "/" not in queue}
 
 
@@ -168,19 +160,20 @@ def _late(
 def _late_messages(
     store: Store, sizes: Mapping[str, Mapping[str, Size]], nodes: Sequence[NodeStatus], now: datetime
 ) -> Iterator[Late]:
-    """The oldest message of each queue tells enough: thousands may wait behind it."""
+    """Only the oldest message of each queue: thousands can wait behind it."""
     queues = [(app, queue, size) for app, some in sizes.items() for queue, size in some.items()]
     for app, queue, size in [one for one in queues if one[2].pending][:QUEUES_MAX]:
         for row in store.find(Query(app=app, queues=(queue,), origins=("push",), upcoming=True, limit=1)):
             due_at = row.run_at or row.fire.due_at
             if _is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
-                why = f"{plural(size.pending, 'message')} of queue {queue} wait"
+                waiting = "message waits" if size.pending == 1 else "messages wait"
+                why = f"{size.pending:,} {waiting} in queue {queue}"
                 yield Late(row.fire.job, due_at, _why(queue, nodes) or why)
 
 
 def _why(queue: str, nodes: Sequence[NodeStatus]) -> str:
     if nodes and without_priority(queue) not in _served(nodes):
-        return f"no living node serves its queue {without_priority(queue)}"
+        return f"no live node serves its queue {without_priority(queue)}"
     return ""
 
 
@@ -206,7 +199,7 @@ def _unserved(
 
 
 def _unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
-    """Instants that nobody has put on record although they are due."""
+    """Due instants that no node has recorded as fires."""
     for job in manifest.jobs:
         watermark: Watermark | None = watermarks.by_job.get(find_job(manifest, job.name))
         due_at = job.schedule.after(watermark.at) if watermark else None
@@ -215,7 +208,7 @@ def _unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Ite
 
 
 def _by_job(late: list[Late]) -> list[Late]:
-    """One for each job, the oldest first."""
+    """Merge them by job, the oldest first."""
     found: dict[str, Late] = {}
     for one in sorted(late, key=lambda one: one.due_at):
         known = found.get(one.job)
@@ -228,7 +221,7 @@ def _is_late(due_at: datetime, after_s: float, now: datetime) -> bool:
 
 
 def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:
-    """One for each job, the newest first; a job that was removed needs nobody's attention."""
+    """Failures by job, the newest first, without removed jobs."""
     found: dict[str, Failure] = {}
     for row in store.find(lately._replace(kinds=BAD)):
         if row.fire.job in known:
@@ -251,16 +244,13 @@ def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterat
             yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
 
 
-# In one sentence.
-
-
 def problems(overview: Overview) -> list[str]:
-    """What is wrong, what matters most first."""
+    """What is wrong, the most important first."""
     found = []
     if overview.refusal:
         found.append(f"THE STORE ACCEPTS NO WRITES: {overview.refusal}")
     if not overview.alive:
-        found.append(_nobody(overview))
+        found.append(_no_node(overview))
     if until := overview.quarantined_until:
         found.append(
             f"QUARANTINE: the store was restarted, restored, replaced or failed over; nothing starts before"
@@ -279,31 +269,29 @@ def problems(overview: Overview) -> list[str]:
 def headline(overview: Overview) -> str:
     if found := problems(overview):
         return "; ".join(found)
-    told = [
+    parts = [
         f"{plural(len(overview.alive), 'node')} alive",
         f"{len(overview.running)} running" if overview.running else "",
         f"{plural(len(overview.pauses), 'job')} paused" if overview.pauses else "",
         f"next {relative(overview.coming[0].due_at, overview.now)}" if overview.coming else "",
     ]
-    return f"all well: {', '.join(word for word in told if word)}"
+    return f"all well: {', '.join(filter(None, parts))}"
 
 
-def _nobody(overview: Overview) -> str:
+def _no_node(overview: Overview) -> str:
     start = "start `detent run`"
     if not overview.has_store:
         return f"nothing has run yet, and no node is alive: {start}"
     if late := overview.late:
         due = _some(len(late), f"{late[0].job} is due", "jobs are due")
         return f"NO NODE IS ALIVE, and {due}: {start}"
-    return "NO NODE IS ALIVE: nothing runs before you start `detent run`"
+    return f"NO NODE IS ALIVE: {start}"
 
 
 def _unserved_words(unserved: Sequence[Unserved]) -> str:
     names = [one.queue for one in unserved]
     queues = f"queue {names[0]}" if len(names) == 1 else f"queues {listed(names[:5], 'and')}"
-    return (
-        f"no living node serves the {queues}: start `detent run --queues {','.join(names[:5])}`, or a worker"
-    )
+    return f"no live node serves the {queues}: start `detent run --queues {','.join(names[:5])}`, or a worker"
 
 
 def _some(count: int, one: str, many: str) -> str:
@@ -312,11 +300,8 @@ def _some(count: int, one: str, many: str) -> str:
 
 def _failing(row: Row, now: datetime) -> str:
     kind = row.outcome.kind if row.outcome else "failed"
-    told = f"was {kind}" if kind in ("rejected", "lost", "missed") else kind.replace("-", " ")
-    return f"{row.fire.job} {told} {relative(row.over_at or now, now)}"
-
-
-# For programs.
+    verb = f"was {kind}" if kind in ("rejected", "lost", "missed") else kind.replace("-", " ")
+    return f"{row.fire.job} {verb} {relative(row.over_at or now, now)}"
 
 
 def overview_record(overview: Overview) -> dict[str, Any]:
@@ -325,12 +310,22 @@ def overview_record(overview: Overview) -> dict[str, Any]:
         "headline": headline(overview),
         "problems": problems(overview),
         "time": iso(overview.now),
-        "running": [_running_record(row) for row in overview.running],
-        "next": [
-            _named(one.job) | {"due_at": iso(one.due_at), "paused": one.paused} for one in overview.coming
+        "running": [
+            fire_record(row) | {"attempt": row.attempt, "started_at": iso(row.claimed_at)}
+            for row in overview.running
         ],
-        "failed": [_failure_record(failure) for failure in overview.failures],
-        "late": [_late_record(one) for one in overview.late],
+        "next": [
+            names_record(one.job) | {"due_at": iso(one.due_at), "paused": one.paused}
+            for one in overview.coming
+        ],
+        "failed": [
+            fire_record(one.last) | {"times": one.times, "succeeded_at": iso(one.well_at)}
+            for one in overview.failures
+        ],
+        "late": [
+            names_record(one.job) | {"due_at": iso(one.due_at), "times": one.times, "reason": one.why or None}
+            for one in overview.late
+        ],
         "retrying": [fire_record(row) | {"again_at": iso(row.run_at)} for row in overview.retrying],
         "paused": [pause_record(pause) for pause in overview.pauses],
         "nodes": [node_record(node) for node in overview.nodes],
@@ -338,20 +333,3 @@ def overview_record(overview: Overview) -> dict[str, Any]:
         "quarantined_until": iso(overview.quarantined_until),
         "store_error": overview.refusal or None,
     }
-
-
-def _named(name: str) -> dict[str, Any]:
-    app, _, job = name.partition(".")
-    return {"app": app, "job": job}
-
-
-def _running_record(row: Row) -> dict[str, Any]:
-    return fire_record(row) | {"attempt": row.attempt, "started_at": iso(row.claimed_at)}
-
-
-def _late_record(one: Late) -> dict[str, Any]:
-    return _named(one.job) | {"due_at": iso(one.due_at), "times": one.times, "reason": one.why or None}
-
-
-def _failure_record(failure: Failure) -> dict[str, Any]:
-    return fire_record(failure.last) | {"times": failure.times, "succeeded_at": iso(failure.well_at)}

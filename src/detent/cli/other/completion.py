@@ -1,4 +1,4 @@
-"""`detent completion`: a script that completes verbs, options, files and job names in a shell."""
+"""`detent completion`: prints a script that completes verbs, options, files and job names in a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detent.errors import UsageError
 from detent.loading.config import find_manifest, load_manifest
 
 EXAMPLE = "detent completion bash"
-HINT = """add to your shell's start-up file:
+HINT = """Add to the start-up file of your shell:
   bash: eval "$(detent completion bash)"
   zsh:  eval "$(detent completion zsh)"    (after compinit)
   fish: detent completion fish | source"""
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _jobs() -> list[str]:
-    """Return the job names; none if the manifest is missing or broken, as the user is typing a command."""
+    """The job names; none without a valid manifest, as an error would disturb the user's command line."""
     try:
         manifest = load_manifest(find_manifest(), dict(os.environ))
     except UsageError:
@@ -50,7 +50,6 @@ def _jobs() -> list[str]:
 
 
 def _program() -> argparse.ArgumentParser:
-    """Return one parser for all verbs."""
     program = argparse.ArgumentParser(prog="detent")
     program.add_argument("--version", action="store_true")
     verbs = program.add_subparsers()
@@ -63,7 +62,7 @@ def _program() -> argparse.ArgumentParser:
 
 
 def _mark(action: argparse.Action) -> None:
-    """Tell shtab what an argument takes, by its name in the help."""
+    """Tell shtab what an argument takes, by its metavar."""
     import shtab
 
     takes = {*str(action.metavar).split("|")}

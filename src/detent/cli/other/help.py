@@ -1,4 +1,4 @@
-"""`detent help`: the verbs by group, or the options of one verb."""
+"""`detent help`: lists the verbs by group, or describes one verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`detent schema`: the JSON Schema of a version of the manifest."""
+"""`detent schema`: prints the JSON Schema of manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "detent schema --version 2 > detent.schema.json"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--version", type=int, choices=(1, 2), default=2, help="the version of the manifest (default: 2)"
+        "--version", type=int, choices=(1, 2), default=2, help="the manifest version (default: 2)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`detent run`: a node for the jobs of a manifest, or of an app in code."""
+"""`detent run`: a node that runs the jobs of a manifest, or of an app in Python code."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues.split(",")) if args.queues else ()
     options = _options(args.file, args.secret_ref, queues)
-    options = options._replace(store=args.store, waits=not args.no_wait, hint=_where_to_look(args))
+    options = options._replace(store=args.store, waits=not args.no_wait, hint=_hint(args))
     return run(options, style_of(args.output, os.environ))
 
 
-def _where_to_look(args: argparse.Namespace) -> str:
-    """For a person at a terminal."""
+def _hint(args: argparse.Namespace) -> str:
+    """The lines that a terminal shows at the start."""
     program = "detent" if shutil.which("detent") else sys.argv[0]
     named = {"--crontab" if isinstance(args.file, CrontabPath) else "-f": args.file, "--store": args.store}
     options = "".join(f" {option} {without_password(str(value))}" for option, value in named.items() if value)
     verbs = "\n".join(f"  {program} {verb}{options}" for verb in ("status", "history", "logs JOB"))
-    return f"Ctrl-C stops this node. To see what it does, in another terminal:\n{verbs}"
+    return f"Ctrl-C stops this node. To see what it does, run in another terminal:\n{verbs}"
 
 
 def _options(place: str | Path | None, secret_ref: str, queues: tuple[str, ...]) -> DaemonOptions:
-    """Files are watched, a URL is read again on SIGHUP, and code and standard input are read once."""
+    """Files are watched; a URL is read again on SIGHUP; code and standard input are read once."""
     env = dict(os.environ)
     if place and is_app(place):
         options = DaemonOptions(str(place), read_once(str(place), env), env, queues=queues)
         return with_tasks(options._replace(warn=partial(find_warnings, place)), load_app(str(place)))
     found = find_place(place)
     options = DaemonOptions(str(found), lambda: read_manifest(found, env, secret_ref), env)
-    if not is_url(found):  # its warnings are those of the checker: it is not asked twice
+    if not is_url(found):  # a URL is not fetched twice; the checker's warnings are enough
         options = options._replace(warn=partial(find_warnings, found))
     if found == STDIN:
         options = options._replace(load=read_once(str(found), env))

@@ -1,55 +1,73 @@
-"""`detent trigger`: a host's scheduler rings for a job, and its fire is carried out, once in the fleet.
+"""`detent trigger`: runs one fire of a job on behalf of a host scheduler, once in the fleet.
 
-- The job is that of a spec file (`detent apply` writes them), or of a manifest.
-- Most of what it costs is the start of this program: what a ring does not need is imported late, and its
-  words are read without the machinery of the other verbs, which only a wrong word or `--help` brings in.
-- Exit: 0 done, or nothing is due; 1 rejected; 2 no attempt is left; 3 it could not be tried; 4 another has
-  it, or the lane is full; 128 + n: ended by signal n.
+- The job comes from a spec file, which `detent apply` writes, or from a manifest.
+- A host starts this program for every fire, and its start-up is most of the cost.  So plain options are
+  parsed without argparse, and modules that few triggers need are imported late.
+- Exit codes: 0 succeeded or nothing due; 1 rejected; 2 no attempt left; 3 not tried; 4 another process has
+  the fire, or the lane is full; 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
+from functools import partial
+from json import loads
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+from detent import clock
+from detent.errors import StoreMismatch, StoreUnavailable, UsageError
+from detent.loading.config import (
+    DATABASE,
+    call_store,
+    explicit_store,
+    load_machine,
+    load_manifest,
+    state_path,
+)
+from detent.manifest.check import check_manifest, jobs_on
+from detent.model import Push, Request
+from detent.observe.logs import log_to
+from detent.schedules.timetable import parse_instant
+from detent.stores.registry import open_store
+from detent.text import is_too_deep, percent_encoded
+from detent.trigger.claims import Ports, TriggerClaims
 from detent.trigger.exit_codes import CONTENDED, INTERNAL, OK, TEMPFAIL
+from detent.trigger.locks import TriggerLocks
+from detent.trigger.trigger import Trigger, TriggerOptions
+from detent.trigger.work import WorkRunner, WorkSettings
+from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
-    from datetime import datetime
 
     from detent.events import Emit
     from detent.manifest.check import Manifest
     from detent.model import Job
-    from detent.observe.traces import Traces
 
 EXAMPLE = "detent trigger demo.backup -f detent.yaml"
 SPEC_DIR = "/etc/detent/jobs"
-MINUTE_DIGITS = 8  # of the minutes since 1970, up to the year 2160
-FLAGS = {  # of those that stand alone
+MINUTE_DIGITS = 8  # of the minutes since 1970, until the year 2160
+FLAGS = {
     "--tempfail": "exit with 75 instead of 4",
     "--contended-ok": "exit with 0 instead of 4",
     "--otel": "export a trace of the fire and its attempts (needs detent[otel])",
 }
-VALUES = {  # of those that take a value
+VALUES = {
     "--spec-dir": ("DIR", "the directory of the specs (default: $DETENT_SPEC_DIR, /etc/detent/jobs)"),
     "--file": ("FILE", "take the job from this manifest instead of a spec"),
     "--store": ("URL", "the store's URL (default: the spec's; for scope host, this host's own)"),
     "--lock-dir": ("DIR", "the directory of this host's locks (default: $DETENT_LOCK_DIR, /run/detent)"),
-    "--rang-at": (
-        "TIME",
-        "when the host scheduler fired, or the name of a Kubernetes Job; moved to the due time",
-    ),
+    "--rang-at": ("TIME", "when the host scheduler fired, or the name of a Kubernetes Job"),
     "--due": ("TIME", "run exactly this instant, whatever the schedule says"),
 }
 SHORT = {"-f": "--file", "-o": "--output"}
 
 
-class TriggerOptions(NamedTuple):
-    """The words of the command line."""
+class Arguments(NamedTuple):
+    """The command line; each field is the option of that name."""
 
     job: str
     spec_dir: str = ""
@@ -63,29 +81,33 @@ class TriggerOptions(NamedTuple):
     contended_ok: bool = False
     otel: bool = False
 
+    @property
+    def names(self) -> dict[str, str]:
+        app, _, job = self.job.partition(".")
+        return {"app": app, "job": job}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="APP.JOB", help="the job to run")
     for name, (metavar, about) in VALUES.items():
         names = [short for short, long in SHORT.items() if long == name]
-        default = TriggerOptions._field_defaults[name[2:].replace("-", "_")]
+        default = Arguments._field_defaults[name[2:].replace("-", "_")]
         parser.add_argument(*names, name, metavar=metavar, default=default, help=about)
     for name, about in FLAGS.items():
         parser.add_argument(name, action="store_true", help=about)
 
 
 def main(args: argparse.Namespace) -> int:
-    named = {name: getattr(args, name) for name in TriggerOptions._fields}
-    return trigger(TriggerOptions(**named))
+    return trigger(Arguments(**{name: getattr(args, name) for name in Arguments._fields}))
 
 
 def run(words: list[str]) -> int | None:
-    """As `main`, from the plain words; None: they are not plain enough."""
-    options = read(words)
-    return None if options is None else trigger(options)
+    """Run without argparse; None if the options are not plain."""
+    args = parse(words)
+    return None if args is None else trigger(args)
 
 
-def read(words: list[str]) -> TriggerOptions | None:
+def parse(words: list[str]) -> Arguments | None:
     fields: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
@@ -103,84 +125,56 @@ def read(words: list[str]) -> TriggerOptions | None:
         else:
             fields["job"] = word
     is_plain = "job" in fields and fields.get("output", "text") in ("text", "json")
-    return TriggerOptions(**fields) if is_plain else None
+    return Arguments(**fields) if is_plain else None
 
 
-# From words to a trigger.
-
-
-def trigger(options: TriggerOptions) -> int:
-    """The exit code.  Whatever goes wrong before the fire is tried is told in a sentence."""
+def trigger(args: Arguments) -> int:
+    """Return the exit code; other errors than those of the store are reported by the command line."""
     try:
-        code = _fire(options)
+        code = _fire(args)
     except (StoreUnavailable, StoreMismatch) as error:
-        _log(options)("store-unavailable", **_named(options), error=str(error))
-        return INTERNAL
-    except DetentError as error:
-        _say(str(error))
-        return INTERNAL
-    except OSError as error:
-        named = f": {error.filename}" if error.filename else ""
-        _say(f"{error.strerror or error}{named}")
+        _log(args)("store-unavailable", **args.names, error=str(error))
         return INTERNAL
     if code != CONTENDED:
         return code
-    return OK if options.contended_ok else TEMPFAIL if options.tempfail else CONTENDED
+    return OK if args.contended_ok else TEMPFAIL if args.tempfail else CONTENDED
 
 
-def _named(options: TriggerOptions) -> dict[str, str]:
-    app, _, job = options.job.partition(".")
-    return {"app": app, "job": job}
+def _fire(args: Arguments) -> int:
+    started_at, env = clock.now(), dict(os.environ)
+    manifest = _manifest(args, env)
+    job, scope = _job(manifest, args.job)
+    options = TriggerOptions(scope, _scheduled_for(args.rang_at), _instant(args.due), started_at)
+    url = _store_url(args, manifest, scope, env)
+    emit, traces = _log(args), None
+    if args.otel:
+        from detent.observe.traces import Traces
 
-
-def _say(text: str) -> None:
-    print(f"detent: {text}", file=sys.stderr)
-
-
-def _fire(options: TriggerOptions) -> int:
-    from functools import partial
-
-    from detent import clock
-    from detent.loading.config import call_store
-    from detent.stores.registry import open_store
-    from detent.trigger.claims import Ports, TriggerClaims
-    from detent.trigger.locks import TriggerLocks
-    from detent.trigger.trigger import Trigger, TriggerOptions
-    from detent.trigger.work import WorkRunner, WorkSettings
-    from detent.warden.signals import Signals
-
-    heard_at, env = clock.now(), dict(os.environ)
-    manifest = _manifest(options, env)
-    job, scope = _job(manifest, options.job)
-    given = TriggerOptions(scope, _rang_at(options.rang_at), _instant(options.due), heard_at)
-    url = _store_url(options, manifest, scope, env)
-    traces = _traces(options, env)
-    signals, emit = Signals(), _both(_log(options), traces.emit) if traces else _log(options)
+        traces = Traces(env)
+        emit = _both(emit, traces.emit)
+    signals = Signals()
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
-    locks = TriggerLocks(_lock_directory(options, job, scope, env), manifest.node.id or os.uname().nodename)
-    trace = traces.variables if traces else lambda: _trace(env)
-    of_calls = partial(call_store, manifest, options.store, env)
-    settings = WorkSettings(env, manifest.secrets, _hidden(manifest, job), trace, of_calls)
+    locks = TriggerLocks(_lock_directory(args, job, scope, env), manifest.node.id or os.uname().nodename)
+    inherited = {name: env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}
+    settings = WorkSettings(
+        env=env,
+        secrets=manifest.secrets,
+        hidden=_secret_variables(manifest, job),
+        trace=traces.variables if traces else lambda: inherited,
+        store=partial(call_store, manifest, args.store, env),
+    )
     runner = WorkRunner(store, locks, signals, settings, emit)
     claims = TriggerClaims(job, scope, Ports(store, locks, signals, runner, emit, clock.boottime))
     try:
-        code = Trigger(job, given, store, claims).fire()
+        code = Trigger(job, options, store, claims).fire()
         claims.prune(manifest.node.keep_days, manifest.node.keep_fires)
         return code
     finally:
         runner.close()
         locks.end()
         store.close()
-        if traces and (why := traces.close()):
-            emit("traces-unsent", **_named(options), error=why)
-
-
-def _traces(options: TriggerOptions, env: Mapping[str, str]) -> Traces | None:
-    if not options.otel:
-        return None
-    from detent.observe.traces import Traces
-
-    return Traces(env)
+        if traces and (error := traces.close()):
+            emit("traces-unsent", **args.names, error=error)
 
 
 def _both(one: Emit, other: Emit) -> Emit:
@@ -191,58 +185,35 @@ def _both(one: Emit, other: Emit) -> Emit:
     return emit
 
 
-def _trace(env: Mapping[str, str]) -> dict[str, str]:
-    """The W3C trace context that we were started with."""
-    return {name: env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}
-
-
-def _log(options: TriggerOptions) -> Emit:
-    from detent.observe.logs import log_to
-
-    if options.output == "json" or not sys.stderr.isatty():
+def _log(args: Arguments) -> Emit:
+    if args.output == "json" or not sys.stderr.isatty():
         return log_to(sys.stderr, "json")
     return log_to(sys.stderr, "plain" if os.environ.get("NO_COLOR") else "coloured")
 
 
-def _rang_at(text: str) -> datetime | None:
-    """A time, or the name of a Job: those of a CronJob end in the minute since 1970 that it rang for; one
-    that somebody made by hand tells no time."""
+def _scheduled_for(text: str) -> datetime | None:
+    """Parse a time, or the name of a Kubernetes Job: those of a CronJob end in the minute since 1970."""
     if not text or text[:4].isdigit():
         return _instant(text)
-    from datetime import UTC, datetime
-
     minute = text.rpartition("-")[2]
-    is_told = len(minute) == MINUTE_DIGITS and minute.isascii() and minute.isdigit()
-    return datetime.fromtimestamp(int(minute) * 60, UTC) if is_told else None
+    has_minute = len(minute) == MINUTE_DIGITS and minute.isascii() and minute.isdigit()
+    return datetime.fromtimestamp(int(minute) * 60, UTC) if has_minute else None
 
 
 def _instant(text: str) -> datetime | None:
-    if not text:
-        return None
-    from detent.schedules.timetable import parse_instant
-
-    return parse_instant(text, "time")
+    return parse_instant(text, "time") if text else None
 
 
-# The job.
-
-
-def _manifest(options: TriggerOptions, env: Mapping[str, str]) -> Manifest:
-    if options.file:
+def _manifest(args: Arguments, env: Mapping[str, str]) -> Manifest:
+    if args.file:
         from detent.loading.sources import read_manifest
 
-        return read_manifest(options.file, env)
-    return _read_spec(f"{options.spec_dir or env.get('DETENT_SPEC_DIR') or SPEC_DIR}/{options.job}.json", env)
+        return read_manifest(args.file, env)
+    return _read_spec(f"{args.spec_dir or env.get('DETENT_SPEC_DIR') or SPEC_DIR}/{args.job}.json", env)
 
 
 def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
-    """The manifest of one job.  One that is wrong is read again, to say where."""
-    from json import loads
-
-    from detent.loading.config import load_machine, load_manifest
-    from detent.manifest.check import check_manifest
-    from detent.text import is_too_deep
-
+    """Read the manifest of one job.  An invalid one is read again with line numbers, for the error."""
     try:
         with open(path, "rb") as file:
             text = file.read().decode()
@@ -257,32 +228,25 @@ def _read_spec(path: str, env: Mapping[str, str]) -> Manifest:
 
 def _job(manifest: Manifest, name: str) -> tuple[Job, str]:
     """The job, and the scope of its lane."""
-    from json import loads
-
-    from detent.manifest.check import jobs_on
-
     if name in manifest.disabled:
-        raise UsageError(f"{name} is disabled: it does not fire before that is changed")
+        raise UsageError(f"{name} is disabled in the manifest; enable it first")
     for job in jobs_on(manifest, os.uname().nodename):
         if job.name.partition("/")[0] == name:
-            _check_alone(job, manifest)
+            _check_no_chain(name, manifest)
             return job, loads(manifest.canonical[name])["policy"]["concurrency_scope"]
-    raise UsageError(f"no job {name} there: it is named app.job, as {next(iter(manifest.canonical))}")
+    raise UsageError(f"no job {name}: name it as app.job, such as {next(iter(manifest.canonical))}")
 
 
-def _check_alone(job: Job, manifest: Manifest) -> None:
-    """A trigger carries out one job: who would run what comes after it?"""
-    name = job.name.partition("/")[0]
+def _check_no_chain(name: str, manifest: Manifest) -> None:
+    """A trigger runs one job: it cannot run those that come after it."""
     for other in manifest.jobs:
         if name in other.after or (other.after and other.name == name):
             first = other.after[0] if other.name == name else name
-            raise UsageError(f"{other.name} comes after {first}: that takes a node, such as `detent run`")
+            raise UsageError(f"{other.name} comes after {first}: that needs a node, such as `detent run`")
 
 
-def _hidden(manifest: Manifest, job: Job) -> set[str]:
-    """The variables that hold secrets."""
-    from detent.model import Push, Request
-
+def _secret_variables(manifest: Manifest, job: Job) -> set[str]:
+    """The environment variables that hold secrets."""
     refs = job.work.secret_refs if isinstance(job.work, Request | Push) else ()
     if not refs and not manifest.secrets:
         return set()
@@ -291,33 +255,25 @@ def _hidden(manifest: Manifest, job: Job) -> set[str]:
     return secret_variables([*refs, *manifest.secrets], manifest.secrets)
 
 
-# Its places.
-
-
-def _store_url(options: TriggerOptions, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
-    """Of scope global, the store that the hosts share; of scope host, this host's own."""
-    from detent.loading.config import DATABASE, explicit_store, state_path
-
-    said = explicit_store(options.store, env)
-    settled = said or manifest.store.url
-    if scope == "global" and not settled:
+def _store_url(args: Arguments, manifest: Manifest, scope: str, env: Mapping[str, str]) -> str:
+    """The shared store for scope global; this host's own for scope host, unless one is named."""
+    explicit = explicit_store(args.store, env)
+    url = explicit or manifest.store.url
+    if scope == "global" and not url:
         raise UsageError(
-            f"{options.job} has concurrency_scope global, and no store is named that hosts share: "
-            "name it in the manifest, by --store or by $DETENT_STORE"
+            f"{args.job} has concurrency_scope global, but no shared store is named: "
+            "name it in the manifest, with --store or with $DETENT_STORE"
         )
-    if scope == "global" or said or settled.startswith("sqlite:"):
-        return settled
+    if scope == "global" or explicit or url.startswith("sqlite:"):
+        return url
     directory = state_path(env)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     return f"sqlite:///{directory}/{DATABASE}"
 
 
-def _lock_directory(options: TriggerOptions, job: Job, scope: str, env: Mapping[str, str]) -> str:
-    """A folder of the job's own.  "": nothing can be written here, and a store that hosts share does."""
-    from detent.loading.config import state_path
-    from detent.text import percent_encoded
-
-    named = options.lock_dir or env.get("DETENT_LOCK_DIR", "")
+def _lock_directory(args: Arguments, job: Job, scope: str, env: Mapping[str, str]) -> str:
+    """The directory of the job's locks; "" if none is writable and a shared store replaces them."""
+    named = args.lock_dir or env.get("DETENT_LOCK_DIR", "")
     runtime = "/run" if os.geteuid() == 0 else env.get("XDG_RUNTIME_DIR", "")
     usual = [f"{runtime}/detent"] if runtime else []
     for place in [named] if named else [*usual, f"{state_path(env)}/locks"]:

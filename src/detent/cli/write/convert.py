@@ -1,8 +1,7 @@
-"""`detent convert`: another scheduler's file as a version 2 manifest, to keep and to go on with.
+"""`detent convert`: translates the file of another scheduler into a version 2 manifest.
 
-- What it prints loads again, and gives the same jobs as the foreign file itself.
-- What has no equivalent is said on stderr, and in the file as a comment where the format has comments.
-- Above each job stands the line that it was made from.
+- The manifest defines the same jobs as the original file.  Above each job is the line that it was made from.
+- What has no equivalent is a warning on stderr, and a comment in the manifest if the format has comments.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from detent.formats.base import Converted
 from detent.loading.foreign import convert_file
 from detent.manifest.check import check_manifest
 from detent.manifest.fields import JOB
-from detent.manifest.problems import ManifestError, Problem, format_problem
+from detent.manifest.problems import ManifestError, format_problem
 
 EXAMPLE = "detent convert cronlock.yaml --to toml"
 ORDER = ("version", "app", "store", "node", "secrets", "defaults", "jobs")
 JOB_ORDER = {name: i for i, name in enumerate(JOB[2].names)}
-WIDTH = 10_000  # a command is never folded
+WIDTH = 10_000  # so that commands are not folded
 
 _BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
@@ -57,14 +56,23 @@ def main(args: argparse.Namespace) -> int:
     for warning in converted.warnings:
         say(f"warning: {format_problem(warning, str(file))}")
     if args.output == "json":
-        write_json(_record(converted))
+        warnings = [
+            {
+                "file": one.file or None,
+                "line": one.line or None,
+                "path": one.path,
+                "message": one.message,
+            }
+            for one in converted.warnings
+        ]
+        write_json({"document": converted.document, "warnings": warnings})
     else:
         print("\n".join(WRITERS[args.to](converted, file)))
     return 0
 
 
 def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Converted:
-    """In order, with all warnings there are; what would not load is refused now."""
+    """Check that the manifest loads; order its fields, and add the warnings of the checker."""
     try:
         manifest = check_manifest(converted.document, lines=converted.lines, variables=env)
     except ManifestError as error:
@@ -75,29 +83,15 @@ def _checked(converted: Converted, file: Path, env: Mapping[str, str]) -> Conver
     return converted._replace(document={**document, "jobs": jobs}, warnings=warnings)
 
 
-def _record(converted: Converted) -> dict[str, Any]:
-    return {"document": converted.document, "warnings": [_warning(one) for one in converted.warnings]}
-
-
-def _warning(problem: Problem) -> dict[str, Any]:
-    place = {"file": problem.file or None, "line": problem.line or None, "path": problem.path}
-    return {**place, "message": problem.message}
-
-
 def _heading(converted: Converted, file: Path) -> Iterator[str]:
     yield f"# Made from {printable(str(file))} by `detent convert`."
-    yield from (
-        f"# warning: {printable(format_problem(warning, file.name))}" for warning in converted.warnings
-    )
+    for warning in converted.warnings:
+        yield f"# warning: {printable(format_problem(warning, file.name))}"
 
 
 def _source(converted: Converted, number: int) -> list[str]:
-    """The text that a job was made from, as comments."""
     lines = converted.sources[number].splitlines() if number < len(converted.sources) else []
     return [f"# {printable(line)}" for line in lines]
-
-
-# The formats.
 
 
 def _write_json(converted: Converted, file: Path) -> Iterator[str]:
@@ -119,8 +113,6 @@ def _yaml(value: Any) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """A list is indented below its name, and a text of several plain lines is written as such."""
-
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             super().increase_indent(flow, False)
 
@@ -134,7 +126,7 @@ def _yaml(value: Any) -> str:
 
 
 def _is_block(text: str) -> bool:
-    """Several lines that need no escape, and no indicator of indentation or of newlines at the end."""
+    """Whether the text is several lines that a plain block scalar can hold."""
     lines = text.removesuffix("\n").split("\n")
     return len(lines) > 1 and all(line.strip() and line.isprintable() for line in lines) and text[0] != " "
 
@@ -160,7 +152,7 @@ def _toml_key(name: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value on one line.  TOML's escapes are JSON's, and it wants DEL escaped too."""
+    """Write a value on one line.  TOML has the escapes of JSON, and needs one for DEL, too."""
     if isinstance(value, dict):
         return "{ " + ", ".join(_toml_fields(value)) + " }"
     if isinstance(value, list):

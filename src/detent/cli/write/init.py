@@ -1,7 +1,4 @@
-"""`detent init`: a manifest to start from, with three jobs that show what there is.
-
-It asks nothing and overwrites nothing; what it writes validates without a warning and runs at once.
-"""
+"""`detent init`: creates a manifest with three example jobs, and never overwrites a file."""
 
 from __future__ import annotations
 
@@ -15,41 +12,41 @@ from detent.loading.config import MANIFEST_NAMES
 from detent.text import quote
 
 EXAMPLE = "detent init shop"
-APP = "my-app"  # where the directory's name is none that an app can have
+APP = "my-app"  # if the name of the directory is not valid for an app
 APP_MAX = 63
 
 STARTER = """\
-# Jobs that must run once.  `detent validate` checks this file, `detent run` runs it, and a node
-# that runs already takes over what you change here.
+# Jobs that must run once.  `detent validate` checks this file and `detent run` runs it; a running node
+# picks up your changes.
 version: 2
 app: {app}
 
-# What jobs share; a job's own fields win.
+# Settings of all jobs; a job can override them.
 defaults:
-  timezone: UTC                  # or your own, like Europe/Berlin: it decides what 3:30 means
+  timezone: UTC                  # or your own, such as Europe/Berlin
 
 jobs:
-  # Every ten seconds, on all nodes together: one of them runs it.  DETENT_… tells which fire this is.
+  # Every ten seconds, on one of the nodes.  The variables DETENT_… describe the fire.
   - name: hello
     schedule: "@every 10s"
     command: echo "hello from $DETENT_JOB, due $DETENT_DUE"
     policy:
-      catch_up: skip             # after an outage, nobody needs old greetings
+      catch_up: skip             # do not run missed fires after an outage
 
-  # At 3:30 every day.  A string goes to the shell; a list of words runs a program without one.
+  # At 3:30 every day.  A string is run by the shell, a list of words without a shell.
   - name: nightly
-    description: Put a backup here, or what else the night is for
+    description: Put a backup or another nightly task here
     schedule: "30 3 * * *"
     command: |
       echo "this would be a backup"
     policy:
-      timeout_seconds: 3600      # then it is ended, with everything it started
+      timeout_seconds: 3600      # then the command and all its processes are killed
       retries: {{max_attempts: 3, min_seconds: 60, max_seconds: 600}}
-    # Called when the last attempt has failed, and when the fire was lost or missed: write a mail, call
-    # a webhook.  A URL here gets a POST with the fire as JSON.
+    # Runs when the last attempt failed, and when the fire was lost or missed.  A URL here instead of a
+    # command gets a POST with the fire as JSON.
     on_failure: echo "$DETENT_JOB ended as $DETENT_OUTCOME ($DETENT_REASON)" >&2
 
-  # An HTTP request, every five minutes on working days.  It is off until you name a URL that answers.
+  # An HTTP request every five minutes on working days.  Set your URL, and remove `enabled: false`.
   - name: ping
     enabled: false
     schedule: "*/5 8-17 * * MON-FRI"
@@ -69,13 +66,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     file = _file(args.place)
     app = app_name(file.absolute().parent.name)
-    _refuse_others(file)
     _write(file, STARTER.format(app=app))
     if args.output == "json":
         write_json({"file": str(file), "app": app})
         return 0
     named = "" if file == Path(MANIFEST_NAMES[0]) else f" -f {file}"
-    print(f"wrote {file}: three jobs of the app {app}.  Try next:")
+    print(f"wrote {file} with three example jobs of the app {app}; try:")
     for verb in ("next", "run", "history"):
         print(f"  detent {verb}{named}")
     return 0
@@ -90,26 +86,18 @@ def _file(place: str) -> Path:
     return path / MANIFEST_NAMES[0]
 
 
-def _refuse_others(file: Path) -> None:
-    """A second manifest beside a first one would be found by nobody, or instead of it."""
-    names = MANIFEST_NAMES if file.name in MANIFEST_NAMES else ()
-    there = next((one for name in names if (one := file.with_name(name)).exists()), None)
-    if there is not None:
-        raise UsageError(
-            f"{quote(str(there))} is there already, and is left as it is; name another file or directory"
-        )
-
-
 def _write(file: Path, text: str) -> None:
+    """Write a new file.  A second default manifest in a directory would hide the first, or be hidden."""
+    names = MANIFEST_NAMES if file.name in MANIFEST_NAMES else (file.name,)
+    for other in map(file.with_name, names):
+        if other.exists():
+            raise UsageError(f"{quote(str(other))} already exists; name another file or directory")
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise UsageError(f"{quote(str(file))} is there already, and is left as it is; name another") from None
+    with file.open("x", encoding="utf-8") as stream:
+        stream.write(text)
 
 
 def app_name(directory: str) -> str:
-    """The directory's name, as an app can have it."""
+    """Turn the name of the directory into a valid name of an app."""
     slug = re.sub("[^a-z0-9]+", "-", directory.lower()).strip("-")[:APP_MAX].strip("-")
     return slug if slug[:1].isalpha() and slug.isascii() else APP

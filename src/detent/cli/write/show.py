@@ -1,4 +1,4 @@
-"""`detent show`: what a job or a whole manifest says, with its defaults filled in."""
+"""`detent show`: prints a job or a whole manifest with its defaults filled in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import show_resources
 from detent.cli.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
 from detent.cli.lookup import find_job, job_of
-from detent.cli.tables import is_terminal, printable, say, write_json, write_table
+from detent.cli.tables import printable, say, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
 from detent.text import plural
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--canonical", action="store_true", help="print the canonical form: compact, ordered JSON"
     )
     add_manifest_options(parser)
-    add_host_filter(parser, "instead: print what this host scheduler has of the job")
+    add_host_filter(parser, "print what this host scheduler has of the job instead")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -56,20 +56,20 @@ def _show_job(manifest: Manifest, name: str) -> None:
     else:
         pause = pauses_if_readable(manifest).get(find_job(manifest, name))
         lines += [("state", pause_text(pause, clock.now()))] if pause else []
-        lines += [("next", text) for text in _coming(manifest, name)]
+        lines += [("next", text) for text in _next_times(manifest, name)]
     width = max(len(field) for field, _ in lines)
     for field, value in lines:
         print(f"{field.ljust(width)}  {printable(value)}")
 
 
-def _coming(manifest: Manifest, name: str) -> list[str]:
+def _next_times(manifest: Manifest, name: str) -> list[str]:
     now, schedule = clock.now(), job_of(manifest, name).schedule
-    instants: list[str] = []
+    times: list[str] = []
     due_at = schedule.after(now)
-    while due_at is not None and len(instants) < NEXT_SHOWN:
-        instants.append(time_cell(due_at, now, for_person=is_terminal()))
+    while due_at is not None and len(times) < NEXT_SHOWN:
+        times.append(time_cell(due_at, now))
         due_at = schedule.after(due_at)
-    return instants
+    return times
 
 
 def _show_manifest(manifest: Manifest) -> None:

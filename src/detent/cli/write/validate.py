@@ -1,7 +1,7 @@
-"""`detent validate`: all that is wrong with a manifest, at once, and what its author may not have meant.
+"""`detent validate`: checks a manifest and reports every problem and warning at once.
 
-Problems come from the manifest's checker; warnings from it, from `manifest.lint.job` (the calendar) and from
-`cli.checks` (this host).  A warning is no problem, unless `--strict` says so.
+Problems come from the manifest's checker, warnings also from `manifest.lint` (schedules) and
+`validate_checks` (this host).  Only problems fail, unless `--strict` is given.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from detent.text import plural
 
 EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
-JOBS_CHECKED_MAX = 1000  # when a node starts, which must not take long
+JOBS_CHECKED_MAX = 1000  # jobs that a node checks when it starts, which must be quick
 WARNINGS_LOGGED_MAX = 20
-_SINGULAR = {"schedules/0": "schedule"}  # a single schedule may be written this way
+_SINGULAR = {"schedules/0": "schedule"}  # how a single schedule can be written
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,46 +42,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.output == "json":
-        return _answer_program(args)
+        return _write_records(args)
     whole = find_place(args.file)
     codes = [_check(place, args) for place in manifest_places(whole)]
     if len(codes) > 1 and not any(codes):
-        read_manifests(whole, dict(os.environ))  # what is wrong between the files, as they are no problem
+        read_manifests(whole, dict(os.environ))  # reports conflicts between files
     return max(codes)
 
 
 def _check(place: Place, args: argparse.Namespace) -> int:
-    """Tell all of one file."""
     try:
         manifest, warnings = _read(place, args.secret_ref)
     except ManifestError as error:
         say(f"{error}\n{plural(len(error.problems), 'problem')}")
         return 1
     for warning in warnings[:PROBLEMS_MAX]:
-        _tell(warning, place)
+        _print_warning(warning, place)
     if len(warnings) > PROBLEMS_MAX:
         print(f"… and {plural(len(warnings) - PROBLEMS_MAX, 'more warning')}")
-    refused = bool(warnings) and args.strict
-    told = f", {plural(len(warnings), 'warning')}" if warnings else ""
-    verdict = coloured("not ok", "red") if refused else coloured("ok", "green")
-    print(f"{verdict}: {place}: app {manifest.app}, {_jobs(manifest)}{told}")
-    return 1 if refused else 0
+    has_failed = bool(warnings) and args.strict
+    counts = plural(len(manifest.canonical), "job")
+    counts += f" ({len(manifest.disabled)} disabled)" if manifest.disabled else ""
+    counts += f", {plural(len(warnings), 'warning')}" if warnings else ""
+    verdict = coloured("not ok", "red") if has_failed else coloured("ok", "green")
+    print(f"{verdict}: {place}: app {manifest.app}, {counts}")
+    return 1 if has_failed else 0
 
 
-def _tell(warning: Problem, file: Place) -> None:
-    told = format_problem(warning._replace(advice=""), str(file))
-    told = wrapped(f"{told} [{warning.code}]", first=WARNING, indent="  ")
-    print(coloured(WARNING, "yellow") + told.removeprefix(WARNING))
+def _print_warning(warning: Problem, file: Place) -> None:
+    line = format_problem(warning._replace(advice=""), str(file))
+    text = wrapped(f"{line} [{warning.code}]", first=WARNING, indent="  ")
+    print(coloured(WARNING, "yellow") + text.removeprefix(WARNING))
     if warning.advice:
         print(wrapped(warning.advice, first="  → ", indent="    "))
 
 
-def _jobs(manifest: Manifest) -> str:
-    disabled = f" ({len(manifest.disabled)} disabled)" if manifest.disabled else ""
-    return plural(len(manifest.canonical), "job") + disabled
-
-
-def _answer_program(args: argparse.Namespace) -> int:
+def _write_records(args: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     try:
         whole = find_place(args.file)
@@ -106,18 +102,20 @@ def _records(place: Place, secret_ref: str) -> list[dict[str, Any]]:
 
 
 def _record(level: str, file: str, problem: Problem) -> dict[str, Any]:
-    place = {"line": problem.line or None, "column": problem.column or None}
-    about = {"code": problem.code or None, "advice": problem.advice or None}
-    told = {"path": problem.path, "message": problem.message}
-    return {"level": level, "file": problem.file or file or None, **place, **told, **about}
-
-
-# Warnings.
+    return {
+        "level": level,
+        "file": problem.file or file or None,
+        "line": problem.line or None,
+        "column": problem.column or None,
+        "path": problem.path,
+        "message": problem.message,
+        "code": problem.code or None,
+        "advice": problem.advice or None,
+    }
 
 
 def find_warnings(place: Place, manifest: Manifest) -> list[str]:
-    """The warnings that a node logs when it starts.  Of a large manifest, only those of the checker: the
-    others are found by reading all of it again."""
+    """The warnings that a node logs when it starts; of a large manifest only the cheap ones."""
     if len(manifest.canonical) > JOBS_CHECKED_MAX:
         return [format_problem(warning, str(place)) for warning in manifest.warnings]
     found = [(one, warning) for one in manifest_places(place) for warning in _read(one, "")[1]]
@@ -127,20 +125,20 @@ def find_warnings(place: Place, manifest: Manifest) -> list[str]:
 
 
 def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
-    """A manifest, and the warnings of it in the order of its file."""
+    """Read a manifest and its warnings, in the order of the file."""
     env = dict(os.environ)
     try:
         source = read_source(place, env, secret_ref)
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(place)) from None
     manifest = check_source(source, str(place), env, load_machine(env))
-    placed = [_locate(source, i, one) for i, one in _doubts(manifest) if not _is_dst_chosen(source, i, one)]
+    placed = [_locate(source, i, one) for i, one in _lint(manifest) if not _is_dst_chosen(source, i, one)]
     placed += [_with_line(source, one) for one in lint_text(source.document)]
     return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
 
 
-def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
-    """What is doubtful about the jobs that are enabled, with the number of the job."""
+def _lint(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
+    """The warnings about enabled jobs, with the index of the job."""
     jobs = {job.name: job for job in manifest.jobs}
     host, now = Host(dict(os.environ), manifest.secrets), clock.now()
     for i, name in enumerate(manifest.canonical):
@@ -150,12 +148,8 @@ def _doubts(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
             yield from ((i, problem) for problem in check_job(job, host))
 
 
-# Places in the file.
-
-
 def _locate(source: Source, job: int, problem: Problem) -> Problem:
-    """The problem of a job with its path in the file: in the job itself, or in the defaults.  The checker no
-    longer knows whether `schedule` or `schedules` was written, so the file's own text is asked."""
+    """Set the path and line of a job's problem: in the job or in the defaults, as the file has it."""
     paths = [problem.path, _SINGULAR.get(problem.path, problem.path)]
     known = (
         f"{owner}/{path}"
@@ -167,14 +161,15 @@ def _locate(source: Source, job: int, problem: Problem) -> Problem:
 
 
 def _with_line(source: Source, problem: Problem) -> Problem:
-    """The problem with the line of its path."""
     return problem._replace(line=line_of(problem.path, source.lines))
 
 
 def _is_dst_chosen(source: Source, job: int, problem: Problem) -> bool:
-    """Does the manifest already say what a change of offset does?"""
-    owners = (source.document["jobs"][job], source.document.get("defaults"))
-    return problem.code == CODE and any("dst" in _sub(owner, "policy") for owner in owners)
+    """Whether the problem is about clock changes, and the manifest already sets `policy.dst`."""
+    owners = (f"jobs/{job}", "defaults")
+    return problem.code == CODE and any(
+        _is_written(source.document, f"{owner}/policy/dst") for owner in owners
+    )
 
 
 def _is_written(value: Any, path: str) -> bool:
@@ -186,8 +181,3 @@ def _is_written(value: Any, path: str) -> bool:
         else:
             return False
     return True
-
-
-def _sub(fields: Any, name: str) -> dict[str, Any]:
-    inner = fields.get(name) if isinstance(fields, dict) else None
-    return inner if isinstance(inner, dict) else {}

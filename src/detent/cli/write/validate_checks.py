@@ -1,81 +1,68 @@
-"""Looks at this host for what jobs need: programs, directories, users, modules and secrets.
+"""Checks whether this host has what jobs need: programs, directories, users, functions and secrets.
 
-- Nothing is run and nothing is imported; what cannot be told from outside is not told.
-- A job of another queue than the default one may belong to another host, and is left alone.
-- Paths are those within the job, as in `manifest.lint.job`.
+- Nothing is run or imported.  What only running the code would show is not reported.
+- A job of another queue than `default` may run on another host, and is not checked.
+- The paths of problems are relative to the job, as in `manifest.lint.job`.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import pwd
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from detent.cli.write.validate_functions import is_generator_function, missing_part
 from detent.manifest.problems import Problem
 from detent.model import Call, Command, Job, Push, Request
-from detent.text import quote
+from detent.text import did_you_mean, quote
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
-NOT_PROGRAMS = frozenset((  # a shell does these itself
+SHELL_WORDS = frozenset((  # keywords and builtins
     ".", ":", "[", "alias", "bg", "break", "builtin", "case", "cd", "command", "continue", "declare",
     "do", "echo", "eval", "exec", "exit", "export", "false", "fc", "fg", "for", "function", "getopts",
     "hash", "if", "jobs", "kill", "let", "local", "popd", "printf", "pushd", "pwd", "read", "readonly",
     "return", "select", "set", "shift", "source", "test", "time", "times", "trap", "true", "type",
     "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
 ))  # fmt: skip
+SOURCE_MAX = 4 << 20  # bytes; a longer module is not parsed
 _FIRST_WORD = re.compile(r"\s*((?:[A-Za-z_]\w*=[\w./:@%+-]*\s+)*)([\w./+@-]+)(?=[\s;|&<>]|$)")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DYNAMIC = {"*", "__getattr__", "globals", "setattr"}  # a module that uses one can define any name
 
 
 class Host(NamedTuple):
     """What a node on this host would give its jobs."""
 
     env: Mapping[str, str]
-    secrets: Mapping[str, str]  # the table of the manifest and the machine
+    secrets: Mapping[str, str]  # of the manifest and the machine file
 
 
 def check_job(job: Job, host: Host) -> Iterator[Problem]:
-    """What a job would not find here."""
     if job.queue != "default":
         return
     match job.work:
         case Command():
-            yield from _check_command(job.work, "command", host)
+            yield from _check_around(job.work) or _check_program(job.work, "command", host)
         case Request() | Push():
             yield from _check_secrets(job.work.secret_refs, host)
         case Call():
-            yield from _check_call(job.work, host)
+            yield from _check_around(job.work) or _check_function(job.work, host)
     for name, hook in job.hooks.items():
         if isinstance(hook, Command):
             yield from _check_program(hook, name.replace(".", "/"), host)
 
 
-def _check_command(command: Command, path: str, host: Host) -> Iterator[Problem]:
-    around = [*_check_user(command.user), *_check_directory(command.work_dir)]
-    yield from around or _check_program(command, path, host)
-
-
-def _check_call(call: Call, host: Host) -> Iterator[Problem]:
-    around = [*_check_user(call.user), *_check_directory(call.work_dir)]
-    yield from around
-    search = dict(call.env).get("PYTHONPATH") or host.env.get("PYTHONPATH") or ""
-    folders = [call.work_dir or ".", *search.split(os.pathsep)]
-    fault = "" if around else missing_part(call.function, folders)
-    if not around and not fault and is_generator_function(call.function, folders):
-        from detent.runners.call.function import GENERATOR  # late: few manifests have such a call
-
-        yield Problem("call", f"{call.function} {GENERATOR}", code="generator-function")
-    if fault:
-        advice = "install it where this detent is installed, or name its folder with `work_dir`"
-        yield Problem("call", fault, code="function-not-found", advice=advice)
-
-
-# Programs.
+def _check_around(work: Command | Call) -> list[Problem]:
+    """Check the user and the directory; without these the rest cannot be checked."""
+    return [*_check_user(work.user), *_check_directory(work.work_dir)]
 
 
 def _check_program(command: Command, path: str, host: Host) -> Iterator[Problem]:
@@ -84,54 +71,45 @@ def _check_program(command: Command, path: str, host: Host) -> Iterator[Problem]
     if "-c" in words[1:-1] and Path(words[0]).name in SHELLS:
         names.append(first_program(words[words.index("-c") + 1]))
     for name in names:
-        if name and (fault := _fault(name, search, command.work_dir)):
-            yield Problem(path, fault, code="command-not-found", advice=_advice(name))
+        if name and (fault := _program_fault(name, search, command.work_dir)):
+            yield Problem(path, fault, code="command-not-found", advice=_program_advice(name))
 
 
 def first_program(script: str) -> str:
-    """The program that a shell command starts first; "" where the shell does it, or it is not plain."""
+    """The first program of a shell script; "" for a builtin, or if it is not a plain word."""
     match = _FIRST_WORD.match(script)
-    if match is None or "PATH=" in match[1] or match[2] in NOT_PROGRAMS:
-        return ""
-    return match[2]
+    return "" if match is None or "PATH=" in match[1] or match[2] in SHELL_WORDS else match[2]
 
 
 @lru_cache(maxsize=4096)
-def _fault(name: str, search: str, work_dir: str) -> str:
+def _program_fault(name: str, search: str, work_dir: str) -> str:
     if "/" not in name:
-        found = shutil.which(name, path=search)
-        return "" if found else f"the program {quote(name)} is not found in PATH here"
-    file = Path(work_dir, name)
-    where = f" in {quote(work_dir)}" if work_dir and not name.startswith("/") else " here"
-    if not file.is_file():
-        return f"there is no program {quote(name)}{where}"
-    return "" if os.access(file, os.X_OK) else f"{quote(name)}{where} may not be executed"
+        return "" if shutil.which(name, path=search) else f"command not found in PATH: {name}"
+    where = f" in {work_dir}" if work_dir and not name.startswith("/") else ""
+    if not Path(work_dir, name).is_file():
+        return f"command not found: {name}{where}"
+    return "" if os.access(Path(work_dir, name), os.X_OK) else f"command is not executable: {name}{where}"
 
 
-def _advice(name: str) -> str:
+def _program_advice(name: str) -> str:
     if "/" in name:
         return "fix the path, or make the file executable"
-    user = f"; if the user is meant, write `user: {name}`" if _is_user(name) else ""
-    return f"install it, give its whole path, or set PATH in `env`{user}"
-
-
-# Surroundings.
+    user = f"; if it is the user, write `user: {name}`" if _is_user(name) else ""
+    return f"install it, write its full path, or set PATH in `env`{user}"
 
 
 def _check_directory(work_dir: str) -> Iterator[Problem]:
     if work_dir and not Path(work_dir).is_dir():
-        what = "is not a directory" if Path(work_dir).exists() else "does not exist here"
-        advice = "create it, or name another; a relative one begins where the node is started"
+        what = "is not a directory" if Path(work_dir).exists() else "does not exist on this host"
+        advice = "create it, or name another; a relative path starts where the node is started"
         yield Problem("work_dir", f"{quote(work_dir)} {what}", code="work-dir-missing", advice=advice)
 
 
 def _check_user(user: str) -> Iterator[Problem]:
-    if not user:
-        return
-    if not _is_user(user):
+    if user and not _is_user(user):
         yield Problem("user", f"this host has no user {quote(user)}", code="user-unknown", advice="create it")
-    elif os.geteuid() != 0 and pwd.getpwnam(user).pw_uid != os.geteuid():
-        message = f"only root may run a command as {quote(user)}, and this is not root"
+    elif user and os.geteuid() != 0 and pwd.getpwnam(user).pw_uid != os.geteuid():
+        message = f"only root can run a command as {quote(user)}, and this is not root"
         yield Problem("user", message, code="user-forbidden", advice="run the node as root, or as that user")
 
 
@@ -143,17 +121,88 @@ def _is_user(name: str) -> bool:
     return True
 
 
-# Secrets.
-
-
 def _check_secrets(refs: tuple[str, ...], host: Host) -> Iterator[Problem]:
     if not refs:
         return
-    from detent.runners.secrets import resolve  # late: most manifests sign nothing
+    from detent.runners.secrets import resolve  # late: few manifests sign requests
 
     resolved = resolve(refs, host.secrets, host.env)
-    end = "" if resolved.secrets else "; none is left, and its requests cannot be signed"
-    for i, warning in enumerate(resolved.warnings):
-        told = warning + (end if i == len(resolved.warnings) - 1 else "")
-        advice = "set it where the node is started, or mend the reference"
-        yield Problem("auth/secret_refs", told, code="secret-unresolved", advice=advice)
+    end = "" if resolved.secrets else "; requests cannot be signed without a secret"
+    for warning in resolved.warnings:
+        advice = "set it where the node is started, or fix the reference"
+        yield Problem("auth/secret_refs", warning + end, code="secret-unresolved", advice=advice)
+
+
+def _check_function(call: Call, host: Host) -> Iterator[Problem]:
+    search = dict(call.env).get("PYTHONPATH") or host.env.get("PYTHONPATH") or ""
+    folders = [call.work_dir or ".", *search.split(os.pathsep)]
+    if fault := missing_part(call.function, folders):
+        advice = "install it in the environment of detent, or name its folder with `work_dir`"
+        yield Problem("call", fault, code="function-not-found", advice=advice)
+    elif is_generator_function(call.function, folders):
+        from detent.runners.call.function import GENERATOR  # late: few manifests have such a call
+
+        yield Problem("call", f"{call.function} {GENERATOR}", code="generator-function")
+
+
+def missing_part(function: str, folders: Sequence[str]) -> str:
+    """Say what of `package.module:function` does not exist; "" if all of it does, or can."""
+    module, _, name = function.partition(":")
+    if module.partition(".")[0] in sys.builtin_module_names:
+        return ""
+    found = _find_module(module, folders)
+    if isinstance(found, str):
+        return f"there is no module {quote(found)} on this host"
+    tree, name = _parse(found.origin or ""), name.partition(".")[0]
+    names = {name for node in ast.walk(tree) for name in _names_of(node)} if tree else set()
+    if not names or name in names or names & _DYNAMIC:
+        return ""
+    return f"the module {quote(module)} has no {quote(name)}{did_you_mean(name, names)}"
+
+
+def is_generator_function(function: str, folders: Sequence[str]) -> bool:
+    module, _, name = function.partition(":")
+    found = _find_module(module, folders)
+    tree = None if isinstance(found, str) else _parse(found.origin or "")
+    defined = [one for one in (tree.body if tree else ()) if getattr(one, "name", "") == name]
+    return bool(defined) and isinstance(defined[-1], _FUNCTIONS) and _yields(defined[-1])
+
+
+def _find_module(module: str, folders: Sequence[str]) -> ModuleSpec | str:
+    """The module or, if it does not exist, the name of the missing package or module."""
+    places: Sequence[str] | None = [*(folder for folder in folders if folder), *sys.path]
+    spec: ModuleSpec | None = None
+    for part in accumulate(module.split("."), lambda left, right: f"{left}.{right}"):
+        spec = PathFinder.find_spec(part, places) if places else None
+        if spec is None:
+            return part
+        places = spec.submodule_search_locations
+    return spec or module
+
+
+def _parse(origin: str) -> ast.Module | None:
+    """Parse a module; None if it is not readable Python source."""
+    file = Path(origin)
+    try:
+        if file.suffix != ".py" or file.stat().st_size > SOURCE_MAX:
+            return None
+        return ast.parse(file.read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return None
+
+
+def _yields(node: ast.AST) -> bool:
+    """Whether its own body has a `yield`, not that of an inner function."""
+    inner = [one for one in ast.iter_child_nodes(node) if not isinstance(one, (*_FUNCTIONS, ast.Lambda))]
+    return any(isinstance(one, ast.Yield | ast.YieldFrom) or _yields(one) for one in inner)
+
+
+def _names_of(node: ast.AST) -> Iterator[str]:
+    """The names that a node can define, or mentions."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name):
+            yield name
+        case ast.alias(name=name, asname=asname):
+            yield asname or name.partition(".")[0]

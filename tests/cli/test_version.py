@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detent import __version__
-from detent.cli.build import Build, find_build
+from detent.cli.other.version import Build, find_build
 
 
 @pytest.fixture
