@@ -34,7 +34,7 @@ def test_every_instant_has_one_row_and_is_launched_once_or_explained(fleet: Flee
     rows = fleet.due("tick", instant(began + MINUTE_S))
     _assert_every_second_is_one_row(rows, began)
     fleet.witness.assert_no_overlap()
-    _assert_each_is_accounted_for(fleet, rows, {stopped.life, killed.life})
+    _assert_each_is_accounted_for(fleet, rows, {stopped.instance, killed.instance})
 
 
 def _next_to_start(fleet: Fleet) -> NodeProcess:

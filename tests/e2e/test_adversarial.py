@@ -68,14 +68,14 @@ def test_another_app_in_the_store_does_not_delay_the_takeover_from_a_dead_node(f
 
     _stop_between_calls(fleet, heir)  # so that the neighbour finds the dead node first
     dying.kill()
-    wait_for(lambda: not (fleet.lives / f"{start.node}.lock").exists(), what="its burial")
+    wait_for(lambda: not (fleet.instances / f"{start.node}.lock").exists(), what="the removal of its lock")
     heir.send(signal.SIGCONT)
     assert fleet.witness.wait_start("hold", after=1, within_s=TAKEOVER_S).free
 
 
 def _asks(fleet: Fleet, node: NodeProcess) -> int:
     with closing(sqlite3.connect(fleet.database)) as db:
-        found = db.execute("SELECT number FROM asks WHERE node = ?", (node.life,)).fetchone()
+        found = db.execute("SELECT number FROM asks WHERE node = ?", (node.instance,)).fetchone()
     return int(found[0]) if found else 0
 
 

@@ -20,14 +20,14 @@ def test_nothing_outlives_a_node_and_a_warden_that_are_killed_at_once(either_fle
     started = fleet.witness.wait_start("long")
     if deed == "daemon":
         wait_for(lambda: fleet.witness.seen("daemon"), what="its grandchild")
-    life, warden = node.life, node.warden
+    instance, warden = node.instance, node.warden
     wait_for(started.alive, what="its processes")
 
     for pid in (warden, node.pid):
         os.kill(pid, signal.SIGKILL)
     node.process.wait()
     wait_for(lambda: not started.alive(), what="the end of its work")
-    wait_for(lambda: not alive(DETENT_NODE=life), what="the end of everything of that life")
+    wait_for(lambda: not alive(DETENT_NODE=instance), what="the end of everything of that instance")
 
 
 def test_nothing_outlives_a_warden_that_is_killed_while_its_node_is_stopped(either_fleet: Fleet) -> None:

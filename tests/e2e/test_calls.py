@@ -186,7 +186,7 @@ def test_when_the_warden_dies_its_successor_guards_the_thread(fleet: Fleet) -> N
     wardens = kernel.children(node.process.pid)
     for warden in wardens:
         os.kill(warden, signal.SIGKILL)
-    lane = str(fleet.lives / "lanes" / "t.job")
+    lane = str(fleet.instances / "lanes" / "t.job")
     wait_for(lambda: set(host_locks.holders(lane, 1)) - wardens, what="another warden that holds its lane")
     assert node.process.poll() is None
     node.process.send_signal(signal.SIGSTOP)

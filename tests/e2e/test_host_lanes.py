@@ -16,7 +16,7 @@ HELD = "a process of an earlier fire still runs on this host"
 @contextmanager
 def held(fleet: Fleet, job: str) -> Iterator[None]:
     """As a process holds it that got away from everybody."""
-    fd = host_locks.take_lane(str(fleet.lives / "lanes" / f"t.{job}"), places=1)
+    fd = host_locks.take_lane(str(fleet.instances / "lanes" / f"t.{job}"), places=1)
     assert fd is not None
     yield
     host_locks.release_lane(fd)
@@ -27,7 +27,7 @@ def test_the_lock_file_of_a_lane_exists_before_its_first_fire_is_due(fleet: Flee
     elsewhere = {"name": "elsewhere", "at": at, "request": {"url": "http://127.0.0.1:1/"}}
     fleet.write({"name": "soon", "at": at, "command": "true"}, elsewhere)
     fleet.start()
-    files = fleet.lives / "lanes"
+    files = fleet.instances / "lanes"
     found = wait_for(lambda: [*files.glob("*")], what="a lane's file")
     assert found == [files / "t.soon.0"], "a request keeps no lane on this host"
 
@@ -35,7 +35,7 @@ def test_the_lock_file_of_a_lane_exists_before_its_first_fire_is_due(fleet: Flee
 def test_a_fire_is_skipped_if_a_process_still_holds_its_lane(fleet: Fleet) -> None:
     fleet.write(fleet.job("settle", "sleep", "0", schedule=NEVER))
     node = fleet.start()
-    assert node.life
+    assert node.instance
     with held(fleet, "settle"):
         over = fleet.wait_over(fleet.fire("settle"))
         assert over.outcome is not None and over.outcome.kind == "skipped"
@@ -50,7 +50,7 @@ def test_a_fire_is_skipped_if_a_process_still_holds_its_lane(fleet: Fleet) -> No
 def test_a_fire_that_waits_for_its_lane_waits_for_the_process_too(fleet: Fleet, concurrency: str) -> None:
     fleet.write(fleet.job("settle", "sleep", "0", schedule=NEVER, policy={"concurrency": concurrency}))
     node = fleet.start()
-    assert node.life
+    assert node.instance
     with held(fleet, "settle"):
         key = fleet.fire("settle")
         node.wait("fire-started", count=2, fire=key)  # it was tried, given back, and tried again

@@ -72,7 +72,7 @@ def _mode(path: Path) -> int:
 
 def _outputs(fleet: Fleet) -> list[Path]:
     """What commands that run now have written."""
-    return list(fleet.lives.glob("*/*.log"))
+    return list(fleet.instances.glob("*/*.log"))
 
 
 def _files(fleet: Fleet) -> list[Path]:

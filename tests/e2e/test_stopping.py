@@ -103,6 +103,6 @@ def test_a_node_that_was_told_to_stop_frees_its_lanes_at_once(fleet: Fleet) -> N
 
 
 def _assert_nothing_is_left(fleet: Fleet, node: NodeProcess) -> None:
-    assert alive(DETENT_NODE=node.life) == set()
-    assert [path.name for path in fleet.lives.iterdir()] == ["lanes"]
+    assert alive(DETENT_NODE=node.instance) == set()
+    assert [path.name for path in fleet.instances.iterdir()] == ["lanes"]
     assert node.events()[-1]["event"] == "stopped"

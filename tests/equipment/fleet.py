@@ -124,7 +124,7 @@ class NodeProcess:
         return self.process.pid
 
     @property
-    def life(self) -> str:
+    def instance(self) -> str:
         return str(self.wait("started")["node"])
 
     @property
@@ -195,7 +195,7 @@ class Fleet:
         return self.url
 
     @property
-    def lives(self) -> Path:
+    def instances(self) -> Path:
         return self.database.with_name(self.database.name + ".nodes")
 
     def write(self, *jobs: Mapping[str, Any], **top: Any) -> None:
@@ -227,8 +227,8 @@ class Fleet:
         line = [sys.executable, "-m", "detent", verb, *words, "--store", self.url]
         return subprocess.run(line, env=self.env, cwd=self.directory, capture_output=True, check=True).stdout
 
-    def node_of(self, life: str) -> NodeProcess:
-        return next(node for node in self.nodes if node.process.poll() is None and node.life == life)
+    def node_of(self, instance: str) -> NodeProcess:
+        return next(node for node in self.nodes if node.process.poll() is None and node.instance == instance)
 
     def fire(self, name: str) -> str:
         """Fire a job by hand; its key."""

@@ -108,7 +108,7 @@ def test_a_lane_that_a_trigger_holds_is_busy_for_nodes(fleet: SharedFleet) -> No
     assert fleet.trigger("backup").over().names[-1] in ("already-launched", "lock-contended", "nothing-due")
     process.process.send_signal(signal.SIGTERM)
     assert process.over().code == 128 + signal.SIGTERM
-    assert fleet.witness.wait_start("backup", after=1).node == node.life
+    assert fleet.witness.wait_start("backup", after=1).node == node.instance
 
 
 def test_triggers_and_a_node_launch_each_instant_once_and_as_its_own_job(fleet: SharedFleet) -> None:

@@ -51,7 +51,7 @@ def test_an_embedded_node_that_names_no_queues_serves_none(works: Works) -> None
         host.wait(60)
     assert len(works.starts()) == 1 and worker.end() == 0
     row = works.row(handle)
-    assert row.attempts[0].node == worker.life
+    assert row.attempts[0].node == worker.instance
 
 
 def test_values_of_secrets_are_stored_nowhere(works: Works) -> None:

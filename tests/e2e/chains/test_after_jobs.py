@@ -149,10 +149,10 @@ def test_nodes_that_are_killed_leave_each_success_with_one_follower_and_one_mess
     def rows() -> list[Row]:
         return store.find(Query(app="shop", state="over", kinds=("succeeded",), limit=10_000))
 
-    for life in range(1, 6):
+    for instance in range(1, 6):
         with world.running("detent", "run", "--store", world.store) as node:
-            wait_for(lambda least=5 * life: len(rows()) >= least, what=f"more: {world.log()}")  # type: ignore[misc]
-            if life < 5:
+            wait_for(lambda least=5 * instance: len(rows()) >= least, what=f"more: {world.log()}")  # type: ignore[misc]
+            if instance < 5:
                 node.kill()
     everything = store.find(Query(app="shop", limit=10_000))
     extracted = sorted(row.fire.key for row in rows() if row.fire.job == "shop.extract")

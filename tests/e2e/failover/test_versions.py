@@ -126,7 +126,7 @@ def test_a_node_of_the_previous_version_works_beside_the_current_one(
     url: str, before: Path, tmp_path: Path
 ) -> None:
     with running(tmp_path, url, url, paths=(str(before), str(SOURCES))) as fleet:
-        both = {node.life for node in fleet.nodes}
+        both = {node.instance for node in fleet.nodes}
         wait_for(lambda: {one.node for one in fleet.witness.starts()} == both, what="launches by both")
         older, newer = fleet.nodes
         newer.kill()

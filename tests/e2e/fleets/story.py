@@ -25,7 +25,7 @@ class Story:
         self._hosts, self.keys, self.witness = hosts, dict[str, str](), hosts.witness
         hosts.write(*self._jobs(), node={"drain_seconds": DRAIN_S})
         hosts.start(), hosts.start()
-        self.lives = [node.life for node in hosts.nodes]
+        self.instances = [node.instance for node in hosts.nodes]
         self._run_by_hand("long", "over", "patient")
         self.held = self._held("long")
         self._let_both_take_part()
@@ -69,7 +69,7 @@ class Story:
     def _let_both_take_part(self) -> None:
         def is_enough() -> bool:
             ticks = self._hosts.witness.starts("tick")
-            return len(ticks) >= TICKS and {one.node for one in ticks} == set(self.lives)
+            return len(ticks) >= TICKS and {one.node for one in ticks} == set(self.instances)
 
         wait_for(is_enough, what="ticks on both hosts")
         self._hosts.witness.wait_start("slow", after=1)

@@ -36,14 +36,14 @@ def test_a_job_fires_again_and_again_at_each_of_its_instants(story: Story) -> No
 
 def test_two_nodes_share_an_instant(story: Story) -> None:
     ticks = story.witness.starts("tick")
-    assert {one.node for one in ticks} == set(story.lives)
+    assert {one.node for one in ticks} == set(story.instances)
     assert len({one.key for one in ticks}) == len(ticks), "one launch for a job and an instant"
 
 
 def test_the_holder_is_visible_while_it_runs_and_gone_afterwards(story: Story) -> None:
     start = story.start("long")
     assert (story.held.node, story.held.fence, story.held.attempt) == (start.node, start.fence, 1)
-    assert start.node in story.lives and story.free == []
+    assert start.node in story.instances and story.free == []
 
 
 def test_different_jobs_do_not_block_each_other(story: Story) -> None:
@@ -88,7 +88,7 @@ def test_each_job_has_its_own_timeout(story: Story) -> None:
 
 
 def test_several_jobs_run_on_one_node(story: Story) -> None:
-    ran = {one.lane for one in story.witness.starts() if one.node == story.lives[0]}
+    ran = {one.lane for one in story.witness.starts() if one.node == story.instances[0]}
     assert ran >= {"finish", "overtime", "endless"}
     starts = [story.start(name).at for name in ("finish", "overtime", "endless")]
     assert max(starts) < story.stopped_at

@@ -35,7 +35,7 @@ def test_the_next_fire_and_the_interrupted_one_run_elsewhere_within_one_claim_of
     following, rerun = (hosts.witness.wait_start(name, after=1) for name in ("next", "again"))
 
     for one, wait_s in ((following, 0.0), (rerun, BACKOFF_S)):
-        assert one.free and one.node != killed.life
+        assert one.free and one.node != killed.instance
         assert one.at - killed_at < CLAIM_S + wait_s + SLACK_S
     first = before["again"]
     assert (rerun.key, rerun.run_id, rerun.attempt) == (again, first.run_id, 2)

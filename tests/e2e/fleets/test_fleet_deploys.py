@@ -46,9 +46,11 @@ def test_two_manifests_with_one_app_name_both_run(any_fleet: Fleet) -> None:
     nodes = [start_with(any_fleet, "a.yaml", "one", "same"), start_with(any_fleet, "b.yaml", "two", "same")]
     for lane in ("one", "two"):
         any_fleet.witness.wait_start(lane, after=len(any_fleet.witness.starts(lane)) + 3)
-    lives = {"one": nodes[0].life, "two": nodes[1].life}
-    for lane, life in lives.items():
-        assert {start.node for start in any_fleet.witness.starts(lane)} == {life}, "a node runs what it holds"
+    instances = {"one": nodes[0].instance, "two": nodes[1].instance}
+    for lane, instance in instances.items():
+        assert {start.node for start in any_fleet.witness.starts(lane)} == {instance}, (
+            "a node runs what it holds"
+        )
     assert not any(node.events("superseded") or node.events("claim-returned") for node in nodes)
     any_fleet.witness.assert_launched_once()
 
@@ -80,7 +82,7 @@ def test_a_newer_definition_supersedes_an_older_one_until_no_living_node_holds_i
     newer.end()
     starts = len(any_fleet.witness.starts("one"))
     assert older.wait("deployed")["changed"] == ["t.one"]
-    assert any_fleet.witness.wait_start("one", after=starts).node == older.life
+    assert any_fleet.witness.wait_start("one", after=starts).node == older.instance
 
 
 @every_store
@@ -99,5 +101,5 @@ def test_a_fire_that_an_older_definition_planned_runs_under_the_new_policy(any_f
     row = any_fleet.wait_over(planned[2].fire.key)
     assert (row.fire.policy.concurrency, row.fire.policy.timeout_s) == ("Forbid", 7.0)
     any_fleet.witness.wait_start("beat", after=len(any_fleet.witness.starts("beat")) + 2)
-    ours = [start for start in any_fleet.witness.starts("beat") if start.node == new.life]
+    ours = [start for start in any_fleet.witness.starts("beat") if start.node == new.instance]
     assert all(start.free for start in ours), "no two fires of a job that is now Forbid overlap"

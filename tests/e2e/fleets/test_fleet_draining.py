@@ -25,7 +25,7 @@ def test_hooks_are_called_while_a_node_drains_and_wait_for_the_next_node_afterwa
 
     assert node.end(signal.SIGTERM) == 0
     hook = hosts.row(f"{short}/on_success")
-    assert hook.outcome == Outcome("succeeded") and hook.attempts[0].node == node.life
+    assert hook.outcome == Outcome("succeeded") and hook.attempts[0].node == node.instance
     assert len(hosts.witness.seen("end", "after-short")) == 1
     assert hosts.row(endless).outcome == Outcome("lost", "shutdown", "shutdown")
     assert hosts.row(f"{endless}/on_failure").state == "pending", "there was no time left for it"

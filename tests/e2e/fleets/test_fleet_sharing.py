@@ -83,6 +83,6 @@ def test_nodes_and_status_show_a_node_with_older_definitions(hosts: Hosts) -> No
 
     assert older.wait("superseded")["jobs"] == ["t.other"]
     marked = {one["node"]: one["in_force"] for one in json.loads(hosts.ask("nodes", "-o", "json"))}
-    assert marked == {node.life: node is not older for node in hosts.nodes}
-    told = f"{older.life} holds older definitions of jobs"
+    assert marked == {node.instance: node is not older for node in hosts.nodes}
+    told = f"{older.instance} holds older definitions of jobs"
     assert told in hosts.ask("nodes").decode() and told in hosts.ask("status").decode().splitlines()[0]

@@ -34,7 +34,7 @@ def test_an_interval_fires_once_and_in_time_even_if_node_clocks_disagree(
         clock = WallClock(skew_library, tmp_path / f"skew-{number}")
         clock.set(ahead_s)
         hosts.start(**clock.env)
-    began, everybody = time.time(), {node.life for node in hosts.nodes}
+    began, everybody = time.time(), {node.instance for node in hosts.nodes}
 
     _assert_nodes_are_told(hosts)
     first = hosts.witness.wait_start("tick")
@@ -67,7 +67,7 @@ def _assert_nodes_are_told(hosts: Hosts) -> None:
         return found if len(found) == len(CLOCKS_S) else []
 
     nodes = wait_for(told, what="three heartbeats")
-    assert [node["node"] for node in nodes] == [node.life for node in hosts.nodes]
+    assert [node["node"] for node in nodes] == [node.instance for node in hosts.nodes]
     assert [node["host"] for node in nodes] == ["host-0", "host-1", "host-2"]
     assert [round(node["clock_offset_ms"] / 1000) for node in nodes] == [round(ahead) for ahead in CLOCKS_S]
     assert {node["version"] for node in nodes} == {__version__}
