@@ -252,7 +252,10 @@ def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
     """Convert the timers in these files and folders, with the services next to them."""
     from detent.formats.systemd.convert import convert_systemd  # late: rarely needed
 
-    files = [file for path in paths for file in (sorted(path.glob("*.timer")) if path.is_dir() else [path])]
+    files: list[Path] = []
+    for path in paths:
+        timers = [file for file in path.glob("*.timer") if file.is_file()] if path.is_dir() else [path]
+        files += sorted(timers)
     texts: dict[str, str] = {}
     for file in files:
         for beside in [file, *_services_beside(file)]:
