@@ -23,9 +23,7 @@ _PATH = re.compile(r"`((?:bench|docs|examples|model|src|tests|tools)/[\w./-]+)`"
 _SOURCE_PATH = re.compile(r"`([\w/]+/|[\w/]+\.(?:py|lua|sql))`")  # on the page of the architecture
 _NAME = re.compile(r"`(detent(?:\.[A-Za-z_]\w*)+)`")
 _GENERATED = re.compile(r"<!-- generated: (\S+) -->.*?<!-- end of \1 -->", re.DOTALL)
-_ODD = re.compile(
-    r"\b(?:anew|as it were|of late|rung|sentenced|somebody|whoever)\b"
-)
+_ODD = re.compile(r"\b(?:anew|as it were|of late|rung|sentenced|somebody|whoever)\b")
 _FILES = (".db", ".json", ".service", ".toml", ".yaml", ".yml")  # what looks like a name and is a file
 
 
