@@ -109,9 +109,9 @@ say(_revision('{"version": 2, "app": "a", "jobs": [%s]}' % job, "a.b") or "neste
 """,
     "a message that is shown": """
 from detent.model import Fire
-from detent.app.queue.queues import _asked
+from detent.app.queue.queues import _task_and_args
 fire = Fire(key="a.t#1", job="a.t", due_at=None, payload='{"task": "x", "args": %s}' % TEXT)
-say("nested too deep" if _asked(fire) == ("t", None) else _asked(fire))
+say("nested too deep" if _task_and_args(fire) == ("t", None) else _task_and_args(fire))
 """,
     "a result": """
 import json

@@ -77,7 +77,7 @@ def check_each_instant_is_launched_once(world: World, words: list[str]) -> None:
         workers = {node.pid for node in live_nodes(store, "shop")}
         assert {tick.pid for tick in ticks} <= workers and server.pid not in workers
         doctor = world.run("detent", "doctor", "--file", "shop:app").stdout
-        assert "weak  embedded nodes" in doctor and "nobody can end their work" in " ".join(doctor.split())
+        assert "weak  embedded nodes" in doctor and "their work cannot be killed" in " ".join(doctor.split())
     assert "internal-error" not in world.log()
     assert live_nodes(store, "shop") == []  # each said goodbye
     store.close()

@@ -142,6 +142,8 @@ def test_a_fake_clock_distinguishes_passing_time_from_a_clock_step() -> None:
 
 
 def test_an_app_in_memory_runs_in_real_time_too() -> None:
+    import detent.runners.call.child  # noqa: F401  a node loads it too: only its `main` makes a process a child
+
     ran = threading.Event()
     app = Detent("shop", store="memory:")
     app.job("* * * * * *", name="tick")(ran.set)

@@ -32,7 +32,7 @@ def shop(world: World) -> World:
         (["show", "-f", "shop:app"], "call"),
         (["show", "report", "--file", "shop:app"], "shop:report"),
         (["why", "report", "now", "--file", "shop:app"], "shop.report"),
-        (["doctor", "--file", "shop:app"], "a store that is away for 15 s ends no work"),
+        (["doctor", "--file", "shop:app"], "a store outage of 15 s stops no work"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -137,7 +137,7 @@ def test_an_empty_store_is_refused_by_every_verb(tmp_path: Path, verb: list[str]
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     for said in (call(tmp_path, *verb, "--store", ""), call(tmp_path, *verb, DETENT_STORE="")):
         assert said.code in (1, 2)
-        assert "is empty: give a URL" in said.err
+        assert "is empty: name a store" in said.err
     assert not (tmp_path / "state").exists() and not (tmp_path / "try.db").exists()
 
 
@@ -146,7 +146,7 @@ def test_an_empty_store_is_refused_by_a_trigger(tmp_path: Path, words: list[str]
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     trigger = ["trigger", "-f", "detent.yaml", "demo.money"]
     for said in (call(tmp_path, *trigger, *words), call(tmp_path, *trigger, DETENT_STORE="")):
-        assert (said.code, "is empty: give a URL" in said.err) == (3, True)
+        assert (said.code, "is empty: name a store" in said.err) == (3, True)
 
 
 @pytest.mark.parametrize("verb", [["run"], ["status"], ["prune"]])

@@ -79,7 +79,9 @@ def test_a_node_runs_the_manifest_of_standard_input_and_cannot_read_it_again(fle
         assert next(one for one in events if one["event"] == "started")["jobs"] == 1
         process.send_signal(signal.SIGHUP)
         refused = next(one for one in events if one["event"] == "reload-refused")
-        assert refused["error"] == "the jobs of - are standard input, which is read once: restart the node"
+        assert (
+            refused["error"] == "the jobs of - come from standard input, which is read once: restart the node"
+        )
         process.terminate()
         assert [one["event"] for one in events][-1] == "stopped"
     assert process.returncode == 0

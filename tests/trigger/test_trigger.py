@@ -111,7 +111,7 @@ def test_a_store_that_is_away_is_3(host: Host) -> None:
 
 def test_scope_global_without_a_store_is_3(host: Host) -> None:
     host.write("job", command="true", policy={"concurrency_scope": "global"})
-    said = host.ring("job", store=False)
+    said = host.trigger("job", store=False)
     assert said.code == 3 and "no shared store is named" in said.plain[0]
 
 

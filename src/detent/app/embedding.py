@@ -34,6 +34,7 @@ from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_t
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.logs import format_event
 from detent.observe.secrecy import masking_store
+from detent.runners.call import store as call_store
 from detent.runners.call.in_process import capture_logging
 from detent.text import quote
 
@@ -44,7 +45,6 @@ WAIT_S = 1.0  # for a fork
 IMPORT_S = 0.02  # between two checks whether the imports are done
 AGAIN_S = 1.0  # before a restart after an error of the node or its store
 PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
-CHILD = "detent.runners.call.child"  # imported in the processes of calls only
 MEMORY = "memory:"
 FORKER = "multiprocessing.popen_fork"
 
@@ -65,7 +65,7 @@ class Embedding:
 
     def start(self, queues: tuple[str, ...] = (), *, at_once: bool = False) -> None:
         """With `queues`, the node processes their messages too."""
-        if module_app.is_reading_apps or CHILD in sys.modules:
+        if module_app.is_reading_apps or call_store.is_child:
             return
         manifest = self._app.manifest()
         refuse_process_options(self._app.declared)

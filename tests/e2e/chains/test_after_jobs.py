@@ -196,7 +196,7 @@ def test_the_verbs_show_which_job_follows_which(tmp_path: Path, detent: Verbs) -
     assert "after extract" in detent("show", "load").out
     coming = detent("next", "load")
     assert coming.out == "" and "after demo.extract succeeded: demo.load" in coming.err
-    assert "after demo.extract: it is put when" in detent("why", "load", "2026-03-01T02:00Z").out
+    assert "after demo.extract: it runs when" in detent("why", "load", "2026-03-01T02:00Z").out
     assert detent("validate", "-o", "json").json == []
 
 
@@ -207,7 +207,7 @@ def test_why_names_the_fire_that_triggered_it(tmp_path: Path, detent: Verbs) -> 
     settled.store.finish([told])
     (row,) = settled.rows()
     for words in ([row.fire.key], ["load", f"{row.fire.due_at:%Y-%m-%dT%H:%M:%SZ}"]):
-        assert f"it was put by the success of {told.claim.fire.key}" in detent("why", *words).out
+        assert f"it was started by the success of {told.claim.fire.key}" in detent("why", *words).out
 
 
 def test_a_trigger_refuses_jobs_that_need_a_node(tmp_path: Path, detent: Verbs) -> None:

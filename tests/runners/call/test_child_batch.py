@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -109,11 +109,8 @@ def carry_out(*calls: list[Any], turns: int = 1000, more: list[Any] | None = Non
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """This process is no child afterwards: in one, apps do not start."""
+def fresh() -> None:
     DONE.clear()
-    yield
-    sys.modules.pop("detent.runners.call.child", None)
 
 
 def test_each_message_is_answered_with_its_result() -> None:

@@ -29,6 +29,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from detent.clock import monotonic
+from detent.runners.call import store as call_store
 from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.function import CallEnd, bind, end_of_raise, end_of_return, find
 from detent.runners.call.leftovers import GRACE_S, Leftovers, named, working
@@ -303,6 +304,7 @@ def _c_library() -> Any:
 
 
 def main() -> int:
+    call_store.is_child = True
     wire, null = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

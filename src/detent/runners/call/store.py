@@ -25,6 +25,7 @@ class NodeStore(NamedTuple):
         return NodeStore(self.app, "", {}, {})
 
 
+is_child = False  # this process exists to run calls: an app that a call imports does not start here
 _used: list[NodeStore] = []
 
 
