@@ -1,4 +1,4 @@
-"""The guarantees on whole fleets in virtual time: each faulty scenario, 15,000 fires in every test run.
+"""The guarantees on whole fleets in virtual time: each faulty scenario, 10,000 fires in every test run.
 
 `make sim` runs as many seeds as you like; `make mutants` looks for every planted bug.
 """
@@ -18,7 +18,7 @@ from detent.testing.sim.mutants import (
 )
 
 FAULTY = ("rough", "failover", "gentle", "deploy", "crash")
-FIRES_EACH = 3_000
+FIRES_EACH = 2_000
 HOURS, FIRES_AN_HOUR = 4.0, 700  # about, of a small fleet
 
 
