@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detent.errors import UsageError
+from detent.errors import DetentError, UsageError
 from detent.events import Emit
 from detent.loading.config import call_store, nodes_directory
 from detent.manifest.check import Manifest
@@ -109,12 +109,16 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
         worker=options.worker,
         call_store=store,
     )
-    if url.startswith("sqlite:"):  # checked by its disk, before the file is created
-        report_weakness(url, manifest, emit)
-        reach(service, manifest.app)
-    else:  # the server has to answer first
-        reach(service, manifest.app)
-        report_weakness(url, manifest, emit)
+    try:
+        if url.startswith("sqlite:"):  # checked by its disk, before the file is created
+            report_weakness(url, manifest, emit)
+            reach(service, manifest.app)
+        else:  # the server has to answer first
+            reach(service, manifest.app)
+            report_weakness(url, manifest, emit)
+    except DetentError:
+        service.store.close()  # a pool that is not closed prints a traceback when Python 3.14 exits
+        raise
 
     _spare_what_stays()
 
