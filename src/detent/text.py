@@ -1,7 +1,7 @@
 """Formats values for messages to people, suggests names, and limits the nesting of JSON text."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 QUOTED_MAX = 60  # characters of a wrong value that a message repeats
@@ -76,6 +76,17 @@ def listed(words: Sequence[str], link: str = "or") -> str:
 def plural(count: int, noun: str) -> str:
     """`1 job`, `2 jobs`, `1,000 jobs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with each of its texts, but not its keys, changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [map_texts(item, change) for item in value]
+    if isinstance(value, dict):
+        return {name: map_texts(item, change) for name, item in value.items()}
+    return value
 
 
 def is_too_deep(text: str) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from detent.app.declarations import MAIN, Declared, JobOptions, declare, location_of, with_locations
+from detent.app.declarations import MAIN, Declared, JobOptions, declare, location_of, plain, with_locations
 from detent.errors import DetentError, UsageError
 from detent.loading.config import EMPTY_STORE, check_source, load_machine, store_options, store_url
 from detent.loading.foreign import Source
@@ -75,7 +75,7 @@ class Detent:
         self._given_store = _store_of(store)
         settings = {"store": store if self._given_store is None else None, "node": node}
         settings |= {"defaults": defaults, "secrets": secrets}
-        self._settings = {field: _plain(value) for field, value in settings.items() if value}
+        self._settings = {field: plain(value) for field, value in settings.items() if value}
         self._signing = (signing,) if isinstance(signing, str) else tuple(signing)
         self.declared: list[Declared] = []
         self.changes = 0  # counts changes of its tasks and of what its queues allow
@@ -368,10 +368,6 @@ def environment() -> Mapping[str, str]:
     """The environment and, in a child process of a node, the node's variables for its store."""
     node = current_store()
     return {**os.environ, **node.env} if node else os.environ
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _env_of_children() -> dict[str, str]:

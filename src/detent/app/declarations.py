@@ -102,7 +102,7 @@ def declare(
     options: Mapping[str, Any],
     where: Location,
 ) -> Declared:
-    document = {name: _plain(value) for name, value in options.items()}
+    document = {name: plain(value) for name, value in options.items()}
     retries = {name: document.pop(name) for name in RetryOptions.__annotations__ if name in document}
     policy = {name: document.pop(name) for name in PolicyOptions.__annotations__ if name in document}
     if retries:
@@ -148,13 +148,13 @@ def _declare_message(
     return Declared(document, where, frozenset(document))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Convert a value to the types of a document."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
 # The function.

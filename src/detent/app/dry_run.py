@@ -18,12 +18,11 @@ from detent.clock import StoreClock, instant
 from detent.errors import UsageError
 from detent.manifest.check import Manifest
 from detent.messages.message import Task
-from detent.model import Ask, Call, Cause, Claim, Command, End, Job, Kind, Push
+from detent.model import Ask, Call, Cause, Claim, End, Job, Kind, Push
 from detent.node.claim_session import ClaimSession
 from detent.rules.chains import Followers
 from detent.rules.planning import fire_at
 from detent.rules.settling import report, settle
-from detent.runners.call.fire import fire_of
 from detent.runners.call.function import (
     RESULT_NOT_KEPT,
     CannotCall,
@@ -33,15 +32,13 @@ from detent.runners.call.function import (
     find,
     returned,
 )
-from detent.runners.call.spec import SUCCEEDED, keeps_result, outcome_of, previous_success
-from detent.runners.command import command_env
+from detent.runners.call.spec import SUCCEEDED, claimed_fire, keeps_result, outcome_of
 from detent.schedules.timetable import parse_instant
 from detent.stores.memory.store import MemoryStore
 
 FIRES_MAX = 10_000
 FIRST = "2026-01-01T00:00:00Z"  # the default start of a fake clock
 LIFE = "dry-run.0"
-_NOTHING = Command(words=())
 Moment = str | datetime
 
 
@@ -177,8 +174,7 @@ def _call(call: Call, claim: Claim) -> object:
         function = find(call.function)
     except CannotCall as error:
         raise UsageError(str(error)) from error
-    variables = command_env({}, claim, _NOTHING)
-    args, named = bind(function, json.loads(call.args), lambda: fire_of(variables, previous_success(claim)))
+    args, named = bind(function, json.loads(call.args), lambda: claimed_fire(claim))
     value = function(*args, **named)
     return _awaited(value) if hasattr(value, "__await__") else value
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from detent.manifest.check import Manifest
-from detent.text import listed
+from detent.text import listed, map_texts
 
 SHORT_MAX = 60  # characters of a command in a table
 _WORKS = ("request", "call", "enqueue", "command")
@@ -18,17 +18,9 @@ _SHOWN_APART = ("name", "description", "schedules", "timezone", "at", "after", *
 def canonical_job(manifest: Manifest, name: str) -> dict[str, Any]:
     """Return the canonical job with its texts unescaped."""
     document: dict[str, Any] = json.loads(manifest.canonical[name])
-    unescaped: dict[str, Any] = document if manifest.version == 1 else _unescaped(document)
-    return unescaped
-
-
-def _unescaped(value: Any) -> Any:
-    """Undo `$$`, which the canonical form writes for a literal dollar sign."""
-    if isinstance(value, str):
-        return value.replace("$$", "$")
-    if isinstance(value, list):
-        return [_unescaped(item) for item in value]
-    return {name: _unescaped(item) for name, item in value.items()} if isinstance(value, dict) else value
+    if manifest.version > 1:  # the canonical form has `$$` for a literal dollar sign
+        document = map_texts(document, lambda text: text.replace("$$", "$"))
+    return document
 
 
 def schedule_text(job: dict[str, Any]) -> str:

@@ -15,6 +15,9 @@ from detent.manifest.problems import Problem
 APP = "default"  # for a foreign file whose name has no letter
 FOREIGN = "foreign"  # the code of warnings about settings without an exact equivalent
 NAME_MAX = 63  # characters of a job's name
+GO_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+
+_GO_AMOUNT = r"(\d+\.?\d*|\.\d+)(" + "|".join(sorted(GO_UNITS_S, key=len, reverse=True)) + ")"
 
 
 class Converted(NamedTuple):
@@ -51,6 +54,16 @@ def unique(name: str, taken: set[str]) -> str:
         made = f"{name[: NAME_MAX - len(str(count)) - 1]}-{count}"
     taken.add(made)
     return made
+
+
+def go_duration(text: str) -> float | None:
+    """Return the seconds of a duration in Go's syntax, like 1h30m, or None if the text is not one."""
+    found = re.fullmatch(f"([-+]?)((?:{_GO_AMOUNT})+)", text)
+    if not found:
+        return None
+    amounts = re.findall(_GO_AMOUNT, found[2])
+    total = round(sum(float(number) * GO_UNITS_S[unit] for number, unit in amounts), 9)
+    return -total if found[1] == "-" else total
 
 
 class Expanded(NamedTuple):

@@ -120,38 +120,28 @@ class Host(Protocol):
         """Return warnings to show before these jobs are applied."""
 
 
-class UnsupportedSchedule(NamedTuple):
-    """A schedule that a host cannot fire, and what to do instead."""
-
-    job: str
-    schedule: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.job}: schedule {json.dumps(self.schedule, ensure_ascii=False)}: {self.why}"
-
-
 def render_schedules(
     host: str, specs: Sequence[Spec], render: Callable[[Spec, int], Iterable[Rendered]]
 ) -> list[tuple[Spec, list[Rendered]]]:
     """Render each schedule of each job by its number, without duplicates, and refuse all unsupported ones
     together."""
-    made, unsupported = list[tuple[Spec, list[Rendered]]](), list[UnsupportedSchedule]()
+    made, unsupported = list[tuple[Spec, list[Rendered]]](), list[str]()
     for spec in specs:
         rendered: list[Rendered] = []
         for index, time in enumerate(spec.times):
             try:
                 rendered += render(spec, index)
             except UsageError as error:
-                unsupported.append(UnsupportedSchedule(spec.name, time.text, str(error)))
+                text = json.dumps(time.text, ensure_ascii=False)
+                unsupported.append(f"  {spec.name}: schedule {text}: {error}")
         made.append((spec, list(dict.fromkeys(rendered))))
     refuse_unsupported(host, unsupported)
     return made
 
 
-def refuse_unsupported(host: str, unsupported: Sequence[UnsupportedSchedule]) -> None:
+def refuse_unsupported(host: str, unsupported: Sequence[str]) -> None:
     if unsupported:
-        lines = "\n".join(f"  {one}" for one in unsupported)
+        lines = "\n".join(unsupported)
         raise UsageError(f"{host} does not support these schedules; nothing was changed:\n{lines}")
 
 

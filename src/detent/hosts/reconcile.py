@@ -37,6 +37,7 @@ class Resource(NamedTuple):
     revision: str  # of the job: a hash of its canonical form
     content: str  # the whole text, for comparison and display
     kind: str = ""  # entry, timer, service, spec, CronJob, …
+    is_private: bool = False  # only its owner may read it
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.errors import UsageError
 from detent.manifest.canonical import without_password
@@ -16,24 +16,18 @@ from detent.manifest.spec import Spec
 from detent.model import Command, Request
 
 
-class StoreSource(NamedTuple):
-    """How triggers find their store."""
-
-    from_host: bool  # the host supplies the URL, so specs do not contain it
-    advice: str  # how to let the host supply it
-
-
-def check_shared(host: str, specs: Sequence[Spec], store: StoreSource) -> None:
-    """Raise one `UsageError` with everything that this host does not support."""
-    lines = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, store)]
+def check_shared(host: str, specs: Sequence[Spec], advice: str) -> None:
+    """Raise one `UsageError` with everything that this host does not support.  `advice` says how to let the
+    host supply the store's URL; it is empty if the host does, so that specs do not contain the URL."""
+    lines = [f"  {spec.name}: {why}" for spec in specs for why in _problems(spec, host, advice)]
     if lines:
         raise UsageError(f"{host} cannot run these jobs; nothing was changed:\n" + "\n".join(lines))
 
 
-def _problems(spec: Spec, host: str, store: StoreSource) -> Iterator[str]:
+def _problems(spec: Spec, host: str, advice: str) -> Iterator[str]:
     document = json.loads(spec.text)
-    if not store.from_host:
-        yield from _store_problems(store_url(document), store.advice)
+    if advice:
+        yield from _store_problems(store_url(document), advice)
     work = spec.job.work
     if isinstance(work, Request) and any(ref.startswith("raw:") for ref in work.secret_refs):
         yield "the job contains its secret (raw:), which others can read there; use env:NAME"

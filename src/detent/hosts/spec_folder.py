@@ -6,7 +6,8 @@ foreign, and a conflict only if its content differs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from detent.errors import HostError, UsageError
@@ -22,7 +23,9 @@ PUBLIC, PRIVATE = 0o644, 0o600
 
 
 def spec_resources(specs: Sequence[Spec]) -> list[Resource]:
-    return [Resource(spec.file_name, spec.name, spec.revision, spec.text, KIND) for spec in specs]
+    return [
+        Resource(spec.file_name, spec.name, spec.revision, spec.text, KIND, spec.is_private) for spec in specs
+    ]
 
 
 class SpecFolder:
@@ -54,24 +57,34 @@ class SpecFolder:
             kind=KIND,
         )
 
-    def change(self, changes: Sequence[Change], private: Mapping[str, bool]) -> None:
-        """Apply the changes.  `private` says for each job whether only the owner may read its spec."""
+    def write(self, changes: Sequence[Change]) -> None:
+        """Write the new and updated specs among these changes."""
         for change in changes:
-            path = self._path / change.name
-            try:
-                if change.action == "delete":
-                    path.unlink(missing_ok=True)
-                elif change.after and change.action in ("create", "update"):
-                    self._write(path, change.after.content, private.get(change.job, False))
-            except PermissionError:
-                advice = "use sudo, or choose another directory with --spec-dir"
-                raise HostError(f"cannot write {path}: permission denied; {advice}") from None
+            if change.kind == KIND and change.after and change.action in ("create", "update"):
+                with self._denied(change.name) as path:
+                    self._write(path, change.after)
 
-    def _write(self, path: Path, content: str, is_private: bool) -> None:
-        mode = PRIVATE if is_private else PUBLIC
-        if path.exists() and is_private:
-            path.chmod(mode)  # the new content may have a password
-        write_atomically(path, content.encode("utf-8", "surrogateescape"), mode, self._owner)
+    def delete(self, changes: Sequence[Change]) -> None:
+        """Delete the unused specs among these changes."""
+        for change in changes:
+            if change.kind == KIND and change.action == "delete":
+                with self._denied(change.name) as path:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _denied(self, name: str) -> Iterator[Path]:
+        path = self._path / name
+        try:
+            yield path
+        except PermissionError:
+            advice = "use sudo, or choose another directory with --spec-dir"
+            raise HostError(f"cannot write {path}: permission denied; {advice}") from None
+
+    def _write(self, path: Path, spec: Resource) -> None:
+        if path.exists() and spec.is_private:
+            path.chmod(PRIVATE)  # the new content may have a password
+        mode = PRIVATE if spec.is_private else PUBLIC
+        write_atomically(path, spec.content.encode("utf-8", "surrogateescape"), mode, self._owner)
 
 
 def _revision(content: str, job: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from detent.errors import UsageError
-from detent.manifest.check import Machine, Manifest, ManifestError, check_machine, check_manifest
+from detent.manifest.check import Machine, Manifest, check_machine, check_manifest
+from detent.manifest.problems import ManifestError
 from detent.text import listed
 
 if TYPE_CHECKING:

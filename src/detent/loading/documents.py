@@ -9,9 +9,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from detent.loading.line_numbers import scan_json, scan_toml
+from detent.loading.line_numbers import LineIndex
 from detent.manifest.problems import ManifestError, Problem
 from detent.text import NESTING_MAX, TOO_DEEP, is_too_deep, quote
 
@@ -35,21 +36,19 @@ class Lines(Mapping[str, int]):
 
     def __init__(self, find: Callable[[], dict[str, int]]) -> None:
         self._find = find
-        self._found: dict[str, int] | None = None
 
-    def _all(self) -> dict[str, int]:
-        if self._found is None:
-            self._found = self._find()
-        return self._found
+    @cached_property
+    def _found(self) -> dict[str, int]:
+        return self._find()
 
     def __getitem__(self, path: str) -> int:
-        return self._all()[path]
+        return self._found[path]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self._found)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._found)
 
 
 def document_error(message: str, line: int = 0, column: int = 0) -> ManifestError:
@@ -73,10 +72,11 @@ def parse_json(text: str) -> tuple[Any, Lines]:
     except json.JSONDecodeError as error:
         raise document_error(f"this is not JSON: {error.msg}", error.lineno, error.colno) from None
     except _DuplicateKey:
-        raise ManifestError([_duplicate(path, line) for path, line in scan_json(text).duplicates]) from None
+        found = LineIndex(text, is_toml=False).duplicates
+        raise ManifestError([_duplicate(path, line) for path, line in found]) from None
     except ValueError:
         raise document_error(TOO_LONG) from None
-    return document, Lines(lambda: scan_json(text).lines)
+    return document, Lines(lambda: LineIndex(text, is_toml=False).lines)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def parse_toml(text: str) -> tuple[Any, Lines]:
         raise document_error(TOO_DEEP) from None
     except ValueError:
         raise document_error(TOO_LONG) from None
-    return document, Lines(lambda: scan_toml(text).lines)
+    return document, Lines(lambda: LineIndex(text, is_toml=True).lines)
 
 
 def _toml_error(message: str, text: str) -> ManifestError:

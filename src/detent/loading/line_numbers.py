@@ -5,6 +5,7 @@ its key, `schedules/1` the line of its item.
 """
 
 import re
+from contextlib import suppress
 
 _BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")  # JSON has no comments, but also no # outside a string
 _STRING = re.compile(
@@ -21,40 +22,19 @@ _BARE_VALUE = re.compile(r"\d{4}-\d\d-\d\d \d\d:[^\s,\]}#]*|[^\s,\]}#]+")  # TOM
 class LineIndex:
     """The line of each path, and the duplicate keys with the line of the second one."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str, *, is_toml: bool) -> None:
         self.lines: dict[str, int] = {}
         self.duplicates: list[tuple[str, int]] = []
-
-
-def scan_json(text: str) -> LineIndex:
-    return _scan(_Scanner(text), toml=False)
-
-
-def scan_toml(text: str) -> LineIndex:
-    return _scan(_Scanner(text), toml=True)
-
-
-def _scan(scanner: "_Scanner", toml: bool) -> LineIndex:
-    try:
-        if toml:
-            scanner.statements()
-        else:
-            scanner.value("")
-    except (IndexError, AttributeError, RecursionError):  # an unknown line must not hide the problem itself
-        pass
-    return scanner.found
-
-
-class _Scanner:
-    def __init__(self, text: str) -> None:
-        self.found = LineIndex()
         self._text = text
         self._at = 0
         self._counted = 0  # line breaks are counted up to here
         self._line = 1
         self._elements: dict[str, int] = {}  # TOML: the newest element of each array of tables
+        # An unknown line must not hide the problem itself.
+        with suppress(IndexError, AttributeError, RecursionError):
+            self._statements() if is_toml else self._value("")
 
-    def value(self, path: str) -> None:
+    def _value(self, path: str) -> None:
         self._skip()
         match self._text[self._at]:
             case "{":
@@ -80,7 +60,7 @@ class _Scanner:
         while self._next() != "]":
             item = _join(path, str(index))
             self._note(item)
-            self.value(item)
+            self._value(item)
             index += 1
             if self._next() == ",":
                 self._at += 1
@@ -93,14 +73,14 @@ class _Scanner:
         parts = self._key()
         for part in parts[:-1]:
             path = _join(path, part)
-            self.found.lines.setdefault(path, line)
+            self.lines.setdefault(path, line)
         path = _join(path, parts[-1])
-        if path in self.found.lines:
-            self.found.duplicates.append((path, line))
-        self.found.lines.setdefault(path, line)
+        if path in self.lines:
+            self.duplicates.append((path, line))
+        self.lines.setdefault(path, line)
         self._next()
         self._at += 1  # : or =
-        self.value(path)
+        self._value(path)
 
     def _key(self) -> list[str]:
         parts = []
@@ -112,7 +92,7 @@ class _Scanner:
                 return parts
             self._at += 1
 
-    def statements(self) -> None:
+    def _statements(self) -> None:
         """Scan the tables and pairs of a TOML text."""
         table = ""
         while self._skip() < len(self._text):
@@ -132,7 +112,7 @@ class _Scanner:
             path = self._inside(_join(path, part), line)
         path = _join(path, parts[-1])
         self._at += 2 if is_element else 1
-        self.found.lines.setdefault(path, line)
+        self.lines.setdefault(path, line)
         if not is_element:
             return path
         self._elements[path] = self._elements.get(path, -1) + 1
@@ -141,11 +121,11 @@ class _Scanner:
     def _inside(self, path: str, line: int) -> str:
         """Return the path or, for an array of tables, the path of its newest element."""
         inside = f"{path}/{self._elements[path]}" if path in self._elements else path
-        self.found.lines.setdefault(inside, line)
+        self.lines.setdefault(inside, line)
         return inside
 
     def _note(self, path: str) -> None:
-        self.found.lines.setdefault(path, self._now())
+        self.lines.setdefault(path, self._now())
 
     def _now(self) -> int:
         self._line += self._text.count("\n", self._counted, self._at)
@@ -161,7 +141,7 @@ class _Scanner:
 
     def _take(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._at)
-        self._at = match.end()  # type: ignore[union-attr]  # no match raises: see _scan
+        self._at = match.end()  # type: ignore[union-attr]  # no match raises: see __init__
         return match[0]  # type: ignore[index]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from detent.manifest.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
 from detent.manifest.problems import escape_dollars
 from detent.manifest.shapes import Arguments, MapOf, Record
+from detent.text import map_texts
 
 REVISION_DIGITS = 16
 NOT_IN_REVISION = ("description", "tags")  # they do not change what a job does
@@ -53,32 +54,16 @@ def _filled(record: Record, given: Mapping[str, Any]) -> dict[str, Any]:
         elif type(shape) is MapOf:
             value = {key: value[key] for key in sorted(value)}
         elif type(shape) is Arguments:
-            value = _sorted(value)
+            value = json.loads(json.dumps(value, sort_keys=True))
         elif name in HOOKS:
             value = [_filled(WEBHOOK, hook) if type(hook) is dict else hook for hook in value]
         filled[name] = value
     return filled
 
 
-def _sorted(value: Any) -> Any:
-    if type(value) is list:
-        return [_sorted(item) for item in value]
-    return {key: _sorted(value[key]) for key in sorted(value)} if type(value) is dict else value
-
-
 def job_text(job: Mapping[str, Any], version: int) -> str:
     text = _compact(job)
-    return text if version == 1 or "$" not in text else _compact(_escape(job))
-
-
-def _escape(value: Any) -> Any:
-    if type(value) is str:
-        return escape_dollars(value)
-    if type(value) is list:
-        return [_escape(item) for item in value]
-    if type(value) is dict:
-        return {name: _escape(item) for name, item in value.items()}
-    return value
+    return text if version == 1 or "$" not in text else _compact(map_texts(job, escape_dollars))
 
 
 def revision(job: Mapping[str, Any]) -> str:
@@ -101,5 +86,6 @@ def without_password(url: str) -> str:
 
 def manifest_text(version: int, app: str, jobs: Iterable[str], machine: Mapping[str, Any]) -> str:
     """Return the whole manifest as text.  `jobs` are the texts of its jobs, sorted by name."""
-    rest = "".join(f",{_compact(name)}:{_compact(_escape(value))}" for name, value in machine.items())
+    settings = map_texts(dict(machine), escape_dollars)
+    rest = "".join(f",{_compact(name)}:{_compact(value)}" for name, value in settings.items())
     return f'{{"version":{version},"app":{_compact(app)},"jobs":[{",".join(jobs)}]{rest}}}'

@@ -10,25 +10,11 @@ from typing import Any, NamedTuple
 from detent.manifest.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
 from detent.manifest.jobs import JobMaker
-from detent.manifest.problems import INVALID, Findings, ManifestError, Problem
+from detent.manifest.problems import INVALID, Findings, Problem
 from detent.manifest.rules import apply_defaults, check_rules
 from detent.model import Job
 from detent.schedules.timetable import Timetable
 from detent.text import listed, nearest, plural, quote, show
-
-__all__ = [
-    "Machine",
-    "Manifest",
-    "ManifestError",
-    "NodeSettings",
-    "Problem",
-    "StoreSettings",
-    "canonical_text",
-    "check_machine",
-    "check_manifest",
-    "for_host",
-    "jobs_on",
-]
 
 
 class StoreSettings(NamedTuple):

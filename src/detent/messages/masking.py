@@ -65,8 +65,7 @@ _PEM = re.compile(
 
 
 class Mask:
-    def __init__(self, secrets: Iterable[Secret | str] = (), names: Iterable[str] = ()) -> None:
-        self._names = frozenset(_plain(name) for name in names)  # additional names
+    def __init__(self, secrets: Iterable[Secret | str] = ()) -> None:
         self._forms: tuple[str, ...] = ()
         self._values: re.Pattern[str] | None = None
         self._in_results: re.Pattern[str] | None = None
@@ -114,7 +113,7 @@ class Mask:
 
     def _pair(self, found: re.Match[str]) -> str:
         value = found["value"]
-        if not self._hides(found["name"], value) or value in _EMPTY:
+        if not _hides(found["name"], value) or value in _EMPTY:
             return found[0]
         quote = next((mark for mark in ('\\"', '"', "'") if value.startswith(mark)), "")
         return f"{found[0][: found.start('value') - found.start()]}{quote}{MASKED}{quote}"
@@ -122,7 +121,7 @@ class Mask:
     def _under(self, name: str, value: Any, depth: int) -> Any:
         if value is None or value == "" or isinstance(value, bool):
             return value
-        return MASKED if self._hides(name, value) else self._inside(value, depth)
+        return MASKED if _hides(name, value) else self._inside(value, depth)
 
     def _inside(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -141,12 +140,11 @@ class Mask:
     def _without_values(self, text: str) -> str:
         return self._values.sub(MASKED, text) if self._values else text
 
-    def _hides(self, name: str, value: Any) -> bool:
-        if name[-1:] in "sS" and (
-            isinstance(value, int | float) or (isinstance(value, str) and value.isdigit())
-        ):
-            return False  # a number of tokens
-        return is_secret_name(name) or (bool(self._names) and _plain(name) in self._names)
+
+def _hides(name: str, value: Any) -> bool:
+    is_number = isinstance(value, int | float) or (isinstance(value, str) and value.isdigit())
+    is_count = is_number and name[-1:] in "sS"  # such as a number of tokens
+    return not is_count and is_secret_name(name)
 
 
 def _longest_first(forms: Iterable[str]) -> list[str]:
@@ -170,10 +168,6 @@ def is_secret_name(name: str) -> bool:
         or (last in ("key", "keys") and before in _KEYS)
         or last.endswith(_RUN_TOGETHER)
     )
-
-
-def _plain(name: str) -> str:
-    return "".join(_WORD.findall(name)).lower()
 
 
 def _forms(secret: str) -> set[str]:

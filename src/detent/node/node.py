@@ -20,20 +20,28 @@ from detent.clock import StoreClock
 from detent.errors import StoreUnavailable
 from detent.messages.envelope import Refusal
 from detent.model import Ask, Claim, End, Fire, Grants, Job, Outcome, Report, Verdict, Work
-from detent.node.attempt import HeldClaim, is_other_revision, judge_end, not_started, with_policy_of, work_of
+from detent.node.attempt import (
+    HeldClaim,
+    HeldClaims,
+    is_other_revision,
+    judge_end,
+    not_started,
+    with_policy_of,
+    work_of,
+)
 from detent.node.burst import Burst
 from detent.node.fairness import FairShare, loads_of
 from detent.node.forgotten_launches import ForgottenLaunches
-from detent.node.held_claims import HeldClaims
 from detent.node.planner import Planner
 from detent.node.ports import Ports, Tuning, Wakeup
 from detent.node.reporting import Reporter, fields_of
 from detent.node.store_calls import StoreCalls
 from detent.rules.chains import Followers
+from detent.rules.decide import SETTLED_MAX
 from detent.rules.outcomes import HOOK_REMOVED
 from detent.rules.settling import admit, refuse, report, return_claim
 from detent.runners.running import AttemptEnd
-from detent.stores.base import DISPOSITIONS_MAX, HEARTBEAT_TTL_S, NODE, is_hook
+from detent.stores.base import HEARTBEAT_TTL_S, NODE, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
 
 YIELD_EVERY = 100  # after starting this many attempts, let other coroutines run
@@ -226,7 +234,7 @@ class Node:
         if self._burst.goes_on(self._was_full, ask.limit, self.ports.monotonic()):
             self._wake_look.set()
         is_more = self.fair_share.take(ask.limit, runs, self._room())
-        at_once = is_more or decided >= DISPOSITIONS_MAX or not self.planner.is_deployed
+        at_once = is_more or decided >= SETTLED_MAX or not self.planner.is_deployed
         return 0.0 if at_once else grants.next_in_s
 
     # Attempts.

@@ -68,7 +68,7 @@ class Planner:
         """Return the jobs that the node must not claim, together with `others`."""
         return tuple(sorted(self._timeline.excluded(self._not_here | others)))
 
-    # What the node tells it.
+    # Changes that the node reports.
 
     def reload(self, jobs: Mapping[str, Job]) -> None:
         self.jobs = jobs

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, assert_never
@@ -16,20 +15,12 @@ from detent import clock
 from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
-from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
+from detent.model import Call, Claim, Command, End, Push, Request, Work
 from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
-from detent.runners.call.spec import (
-    PROGRAM,
-    CallSpec,
-    PoolSpec,
-    call_spec,
-    guard_spec,
-    pool_spec,
-    setup_of,
-)
+from detent.runners.call.spec import CallSpec, PoolSpec, call_spec, guard_spec, pool_spec, setup_of
 from detent.runners.call.store import NodeStore
-from detent.runners.command import BaseEnv, Paths, Spec, command_env, fire_env, inherited_env, spec_of
+from detent.runners.command import BaseEnv, Paths, Spec, fire_env, inherited_env, spec_of
 from detent.runners.http.request import send
 from detent.runners.lifeline import Lifeline
 from detent.runners.running import AttemptEnd, Running
@@ -42,8 +33,6 @@ if TYPE_CHECKING:
     from detent.worker.batches import Batches
     from detent.worker.in_process import InProcessCalls
     from detent.worker.in_process_queue import InProcessQueue
-
-NOTHING = Command(words=())
 
 
 class RunnerSettings(NamedTuple):
@@ -58,17 +47,10 @@ class RunnerSettings(NamedTuple):
     store: NodeStore | None = None  # the store that calls push to and lock in
 
 
-class RunningRequest:
+class RunningRequest(Lifeline):
     """A request that a thread sends."""
 
-    def __init__(self, gone: asyncio.Future[AttemptEnd], lifeline: Lifeline) -> None:
-        self.gone, self._lifeline = gone, lifeline
-
-    def extend(self, trusted_by: float) -> None:
-        self._lifeline.extend(trusted_by)
-
-    def stop(self, why: Outcome, kill_after_s: float | None = None) -> None:
-        self._lifeline.stop(why)
+    gone: asyncio.Future[AttemptEnd]
 
 
 class Runners:
@@ -85,7 +67,7 @@ class Runners:
         self.settings = settings
         self._pools.clear()
         self._bases.clear()
-        self._processes.close_pools()
+        self._processes.protocol.close_pools()
 
     def start(self, work: Work, claim: Claim, trusted_by: float) -> Running:
         match work:
@@ -104,9 +86,10 @@ class Runners:
         from detent.runners.push import push
 
         found = self._resolve(work.secret_refs, claim)
-        gone: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
-        gone.set_result(push(work, claim, found))
-        return RunningRequest(gone, Lifeline(trusted_by))
+        running = RunningRequest(trusted_by)
+        running.gone = asyncio.get_running_loop().create_future()
+        running.gone.set_result(push(work, claim, found))
+        return running
 
     def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
         found = resolve(refs, self.settings.secrets, self.settings.env)
@@ -144,8 +127,8 @@ class Runners:
             return guarded
         pool = self._pool(call, claim)
         path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
-        made = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
-        return self._begin(made._replace(output_path=path, lane=lane), trusted_by)
+        spec = call_spec(claim, call, pool)
+        return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
 
     @functools.cached_property
     def batches(self) -> Batches:
@@ -174,20 +157,20 @@ class Runners:
         key = (call.work_dir, call.env, call.user)
         known = self._pools.get(key)
         if known is None:
-            like = NOTHING._replace(env=call.env, user=call.user)
-            env = command_env(self.settings.env, claim, like, self.settings.hidden)
-            pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+            env = inherited_env(self.settings.env, self.settings.hidden, is_other=bool(call.user))
+            pool = pool_spec(call, env | dict(call.env), claim.node)
             setup = setup_of(self.settings.store, call.user) if self.settings.store else ""
             known = pool._replace(size_max=self.settings.processes, setup=setup)
             self._pools[key] = known
         return known
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> Running:
-        lifeline = Lifeline(trusted_by)
+        running = RunningRequest(trusted_by)
         if claim.fire.origin == "hook":
             request = hook_request(request, claim.fire)
-        sending = self._thread_pools("request", self._exchange, request, claim, lifeline)
-        return RunningRequest(asyncio.ensure_future(sending), lifeline)
+        sending = self._thread_pools("request", self._exchange, request, claim, running)
+        running.gone = asyncio.ensure_future(sending)
+        return running
 
     def _exchange(self, request: Request, claim: Claim, lifeline: Lifeline) -> AttemptEnd:
         if lifeline.ended(clock.boottime()):

@@ -36,8 +36,10 @@ from detent.rules.fingerprint import fingerprint
 from detent.rules.rates import with_priorities
 from detent.runners.call.store import NodeStore
 from detent.stores.base import HOLDS, NODE, Store, probe
-from detent.warden.client import WardenClient, find_cgroup, sweep
+from detent.warden.client import WardenClient
 from detent.warden.instances import DeadInstances, Instance, make_lanes
+from detent.warden.program.cgroups import find_cgroup
+from detent.warden.program.sweep import sweep
 from detent.worker.inbox import Inbox
 
 BEAT_S = 10.0  # between two heartbeats

@@ -10,21 +10,13 @@ import re
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from detent import clock
 from detent.events import EVENTS, Emit
 
 if TYPE_CHECKING:
     from detent.messages.masking import Mask
-
-
-class Sink(Protocol):
-    """A stream, or an object that acts like one."""
-
-    def write(self, line: str, /) -> object: ...
-
-    def flush(self) -> object: ...
 
 
 Style = Literal["json", "plain", "coloured"]
@@ -40,7 +32,7 @@ _HINTS = (  # in lower case; a mask finds nothing in a line without any of these
 _encode = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
 
-def log_to(stream: Sink, style: Style, mask: Mask | None = None) -> Emit:
+def log_to(stream: TextIO, style: Style, mask: Mask | None = None) -> Emit:
     """Return a listener that writes each event as one line; a failed write is ignored."""
     lock = threading.Lock()
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.manifest.check import ManifestError, canonical_text, check_manifest
+from detent.manifest.check import canonical_text, check_manifest
+from detent.manifest.problems import ManifestError
 from detent.receive.fire import ReceivedFire
 from detent.text import quote
 

@@ -24,8 +24,7 @@ class Circuit(NamedTuple):
 
     errors: int = 0  # consecutive
     opened: float = 0.0  # wall clock; 0: closed
-    fence: int = 0  # of the claim that probes; 0: none
-    probe: str = ""  # key of the fire that probes
+    probe: str = ""  # key of the fire that probes; "": none
 
 
 def state_of(circuit: Circuit, cooldown_s: float, now: float) -> Literal["closed", "open", "half-open"]:
@@ -38,22 +37,22 @@ def wait_s(circuit: Circuit, cooldown_s: float, now: float, probe_lives: bool) -
     """Return how long to delay a fire; 0: it may start, as the probe if the breaker is half-open."""
     if not circuit.opened:
         return 0.0
-    if circuit.fence and probe_lives:
+    if circuit.probe and probe_lives:
         return PROBING_S
     return _cooldown_left_s(circuit, cooldown_s, now)
 
 
-def after_grant(circuit: Circuit, key: str, fence: int) -> Circuit:
-    return circuit._replace(fence=fence, probe=key) if circuit.opened else circuit
+def after_grant(circuit: Circuit, key: str) -> Circuit:
+    return circuit._replace(probe=key) if circuit.opened else circuit
 
 
-def after_attempt(circuit: Circuit, fence: int, outcome: Outcome, threshold: int, now: float) -> Circuit:
-    if circuit.opened and circuit.fence != fence:
+def after_attempt(circuit: Circuit, key: str, outcome: Outcome, threshold: int, now: float) -> Circuit:
+    if circuit.opened and circuit.probe != key:
         return circuit
     if outcome.kind == "succeeded":
         return Circuit()
     if outcome.kind != "failed" or outcome.cause != "backend":
-        return circuit._replace(fence=0, probe="")
+        return circuit._replace(probe="")
     errors = circuit.errors + 1
     opens = circuit.opened or errors >= threshold
     return Circuit(errors, now if opens else 0.0)

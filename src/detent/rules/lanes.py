@@ -51,6 +51,7 @@ class OpenFire(NamedTuple):
     disposition: Outcome | None
     stop: Outcome | None
     outcome: Outcome | None  # of the last attempt
+    number: int = 0  # in the order of recording
 
     @property
     def holds_lane(self) -> bool:
@@ -67,19 +68,19 @@ class Facts(NamedTuple):
     graces: int = 0  # places of the lane taken by the grace periods of finished fires
 
 
-class Decision(NamedTuple):
+class Judgement(NamedTuple):
     step: Literal["run", "wait", "hold", "settle"]
     disposition: Outcome | None = None  # for "settle"
     stop: tuple[str, ...] = ()  # for "wait": keys of holders to stop
 
 
-RUN, WAIT, HOLD = Decision("run"), Decision("wait"), Decision("hold")
+RUN, WAIT, HOLD = Judgement("run"), Judgement("wait"), Judgement("hold")
 
 
-def decide(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
+def judge(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Judgement:
     """Decide about a due fire.  `lane` lists all open fires of its lane, `me` included."""
     if disposition := disposition_of(me, facts):
-        return Decision("settle", disposition)
+        return Judgement("settle", disposition)
     if is_late(me, facts.now):
         return _catch_up(me, lane, facts)
     if not me.fire.lane:
@@ -117,14 +118,14 @@ def is_late(me: OpenFire, now: datetime) -> bool:
     return me.fire.origin == "schedule" and not me.attempt and not me.waits and me.fire.due_at + _LATE < now
 
 
-def _catch_up(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
+def _catch_up(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Judgement:
     latest = me.fire.policy.catch_up == "latest"
     if latest and facts.planned_until is not None and facts.planned_until < facts.now:
         return HOLD
     if me.fire.lane and _room(me, lane, facts) <= 0:
         return HOLD
     if latest and facts.newer_due:
-        return Decision("settle", NEWER_INSTANT)
+        return Judgement("settle", NEWER_INSTANT)
     return RUN
 
 
@@ -132,32 +133,32 @@ def _room(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> int:
     return me.fire.policy.max_running - sum(one.holds_lane for one in lane) - facts.graces
 
 
-def _forbid(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
+def _forbid(me: OpenFire, lane: Sequence[OpenFire]) -> Judgement:
     holder = next(one.fire.key for one in lane if one.holds_lane)
     if me.attempt or me.fire.origin == "push":
-        return Decision("settle", contended(me.outcome.kind if me.outcome else "failed", holder))
-    return Decision("settle", lane_taken(holder))
+        return Judgement("settle", contended(me.outcome.kind if me.outcome else "failed", holder))
+    return Judgement("settle", lane_taken(holder))
 
 
-def _queue(me: OpenFire, lane: Sequence[OpenFire]) -> Decision:
+def _queue(me: OpenFire, lane: Sequence[OpenFire]) -> Judgement:
     waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
     if me.waits or me.attempt or not waiting or me.fire.origin == "push":
         return WAIT
-    return Decision("settle", lane_awaited(waiting[0]))
+    return Judgement("settle", lane_awaited(waiting[0]))
 
 
-def _replace(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Decision:
+def _replace(me: OpenFire, lane: Sequence[OpenFire], facts: Facts) -> Judgement:
     rivals = [one for one in lane if one.holds_lane or _may_replace(one, facts.now)]
     rivals.sort(key=lambda one: (one.fire.due_at, one.fire.key), reverse=True)
     newest = [one.fire.key for one in rivals[: me.fire.policy.max_running]]
     if me.fire.key not in newest:
-        return Decision("settle", replaced_by(newest[0]))
+        return Judgement("settle", replaced_by(newest[0]))
     if _room(me, lane, facts) > 0:
         return RUN
     if me.attempt:
         return WAIT
     older = [one for one in lane if one.holds_lane and one.fire.key not in newest]
-    return Decision("wait", stop=tuple(one.fire.key for one in older if not one.stop))
+    return Judgement("wait", stop=tuple(one.fire.key for one in older if not one.stop))
 
 
 def _may_replace(one: OpenFire, now: datetime) -> bool:
@@ -167,7 +168,7 @@ def _may_replace(one: OpenFire, now: datetime) -> bool:
     return bool(one.attempt) or start_by is None or start_by >= now
 
 
-_WHEN_FULL: dict[str, Callable[[OpenFire, Sequence[OpenFire]], Decision]] = {
+_WHEN_FULL: dict[str, Callable[[OpenFire, Sequence[OpenFire]], Judgement]] = {
     "Forbid": _forbid,
     "Queue": _queue,
 }

@@ -12,14 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from detent.model import Rate, Usage
 from detent.rules.trust import STEP_S
 
 START_S = 0.25  # between grant and start
 MARGIN_S = START_S + STEP_S
+KEEP_S = 3600.0  # charges are kept this long, because a later rate may have a longer window
+CHARGES_MAX = 500  # in the list of one name
 PRIORITY_MARK = "^"
 PRIORITIES = ("high", "normal", "low")
+
+
+class Charge(NamedTuple):
+    """Attempts that were granted at one instant."""
+
+    at: float
+    attempts: int
 
 
 def span_s(rate: Rate) -> float:
@@ -27,15 +37,32 @@ def span_s(rate: Rate) -> float:
     return rate.window_s + min(MARGIN_S, START_S + rate.window_s / 10)
 
 
-def usage(charges: Sequence[float], rate: Rate, now: float) -> Usage:
-    """Compute the usage from the sorted instants of past grants."""
-    live = [at for at in charges if at > now - span_s(rate)]
-    free_at = now
-    if len(live) >= rate.most:
-        free_at = live[-rate.most] + span_s(rate)
+def usage(charges: Sequence[Charge], rate: Rate, now: float) -> Usage:
+    """Compute the usage from past charges, the oldest first."""
+    live = [Charge(min(at, now), count) for at, count in charges if at > now - span_s(rate)]
+    used, free_at = sum(count for _, count in live), now
+    surplus = used - rate.most
+    for at, count in live:
+        if surplus < 0:
+            break
+        surplus, free_at = surplus - count, at + span_s(rate)
     if rate.smooth and live:
-        free_at = max(free_at, live[-1] + rate.window_s / rate.most)
-    return Usage(len(live), max(0.0, free_at - now))
+        free_at = max(free_at, live[-1].at + rate.window_s / rate.most)
+    return Usage(used, max(0.0, free_at - now))
+
+
+def charged(charges: Sequence[Charge], rate: Rate, now: float, count: int = 1) -> list[Charge]:
+    """Add attempts that are granted now, and drop the charges that no rate counts any more.
+
+    Long lists are shortened: two neighbours become one at the later instant, so that no attempt is early."""
+    kept = [one for one in charges if one.at > now - max(span_s(rate), KEEP_S)]
+    kept.append(Charge(now, count))
+    if len(kept) > CHARGES_MAX:
+        pairs = zip(kept[::2], kept[1::2], strict=False)
+        kept = [Charge(later.at, one.attempts + later.attempts) for one, later in pairs] + kept[
+            len(kept) & ~1 :
+        ]
+    return kept
 
 
 def charged_as(queue: str, rate: Rate, rate_key: str) -> str:

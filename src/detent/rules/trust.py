@@ -25,6 +25,11 @@ def trusted_by(sent: float, ttl_s: float) -> float:
     return sent + ttl_s - margin_s(ttl_s)
 
 
+def is_in_doubt(passed_s: float, ttl_s: float) -> bool:
+    """Whether claims get more time if a clock that may have been set says that so much time has passed."""
+    return passed_s > max(1.0, ttl_s / 2)
+
+
 def renew_s(ttl_s: float) -> float:
     return ttl_s / RENEWALS
 

@@ -31,6 +31,7 @@ class BaseEnv(NamedTuple):
 
 
 NO_BASE_ENV = BaseEnv()
+NO_COMMAND = Command(words=())
 
 
 class Spec(NamedTuple):
@@ -106,13 +107,13 @@ def inherited_env(base: Mapping[str, str], secrets: Collection[str], *, is_other
     return {name: value for name, value in base.items() if name not in hidden and not name.startswith(PREFIX)}
 
 
-def fire_env(claim: Claim, command: Command) -> dict[str, str]:
-    """Return the variables of the job and of the fire."""
+def fire_env(claim: Claim, command: Command = NO_COMMAND) -> dict[str, str]:
+    """Return the variables of the job and of the fire; without a command, those of the fire alone."""
     env = dict(command.env) | _about_fire(claim)
     if claim.fire.origin == "hook":
         env |= _about_end(json.loads(claim.fire.payload or "{}"))
     if command.children == "leave":
-        env["DETENT_CHILDREN"] = "leave"  # tells those who clean up after a dead node to spare them
+        env["DETENT_CHILDREN"] = "leave"  # a cleanup after a dead node spares them
     return env
 
 
@@ -130,7 +131,7 @@ def _about_fire(claim: Claim) -> dict[str, str]:
     }
 
 
-def _about_end(told: Mapping[str, object]) -> dict[str, str]:
+def _about_end(payload: Mapping[str, object]) -> dict[str, str]:
     """Return the variables of a hook about the fire that it is called for."""
     fields = {
         "DETENT_FIRE": "fire",
@@ -142,7 +143,7 @@ def _about_end(told: Mapping[str, object]) -> dict[str, str]:
         "DETENT_DURATION_MS": "duration_ms",
         "DETENT_OUTPUT_TAIL": "output_tail",
     }
-    return {name: _passable(told.get(field)) for name, field in fields.items() if field in told}
+    return {name: _passable(payload.get(field)) for name, field in fields.items() if field in payload}
 
 
 def _passable(value: object) -> str:

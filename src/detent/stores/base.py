@@ -57,13 +57,14 @@ from detent.model import (
 
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
-DISPOSITIONS_MAX = 200  # claims with a disposition that one ask gets, in addition to its limit
 LOOK_MAX = 20_000  # fires that one `find` examines
 REMEMBER_ASKS_S = 86_400.0  # how long the number of an instance's last claim call is kept
 HEARTBEAT_TTL_S = 30.0  # a node without a heartbeat for this long counts as dead
 ORPHANS_TTL_S = 30.0  # the quarantine of a store that forgot even the longest ttl of its claims
 PROBE, PROBE_TTL_S = "probe", 60.0  # the note that `probe` writes
 RETURN_S = 3600.0  # a removed job that returns within this time continues its plan
+
+NOTE_PREFIX = "note/"  # of the cell of a note
 
 # Prefixes of the names of notes.
 NODE = "node/"  # + instance: the node's heartbeat

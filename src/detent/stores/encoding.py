@@ -14,30 +14,15 @@ from typing import Any
 
 from detent.clock import instant
 from detent.model import Outcome, Policy, Retries
-from detent.stores.causes import outcome_decided_by_store
-
-_END = "\x1f"  # ends a reason that Python wrote; Lua and SQL write none
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """The kind, cause, reason and other party: `skipped lane: a.b@1 is still running␟a.b@1`.
-
-    The kind and the cause come first, because Lua and SQL look for `succeeded ` and `failed backend: `."""
-    return f"{outcome.kind} {stop_text(outcome)}"
-
-
-def stop_text(outcome: Outcome) -> str:
-    """The text of an outcome without its kind."""
-    return f"{outcome.cause}: {outcome.reason}{_END}{outcome.by}"
+    """JSON in ASCII: a reason may hold a file name that is not valid Unicode."""
+    return json.dumps(outcome)
 
 
 def read_outcome(text: str) -> Outcome:
-    kind, _, rest = text.partition(" ")
-    said, end, by = rest.rpartition(_END)
-    if not end:
-        return outcome_decided_by_store(kind, rest)  # type: ignore[arg-type]
-    cause, _, reason = said.partition(": ")
-    return Outcome(kind, reason, cause, by)  # type: ignore[arg-type]
+    return Outcome(*json.loads(text))
 
 
 def outcome_of(text: str | None) -> Outcome | None:

@@ -7,10 +7,11 @@ from detent.stores.base import Diagnosis, Store
 from detent.text import quote
 
 ALLOWED = (
-    'use "sqlite:///PATH" ("sqlite:////ABSOLUTE/PATH"), "redis://HOST", "postgresql://USER@HOST/DATABASE" '
-    'or, for tests, "memory:"'
+    'use "sqlite:///PATH" ("sqlite:////ABSOLUTE/PATH"), "redis://HOST", "postgresql://USER@HOST/DATABASE", '
+    '"mysql://USER:PASSWORD@HOST/DATABASE" or, for tests, "memory:"'
 )
 POSTGRES = ("postgresql", "postgres")  # schemes
+MYSQL = ("mysql", "mariadb")
 REDIS = frozenset((  # schemes; `redis.link` describes their URLs
     "redis", "redis+sentinel", "redis+cluster", "rediss", "rediss+sentinel", "rediss+cluster", "unix",
 ))  # fmt: skip
@@ -38,6 +39,8 @@ def open_store(url: str, key_prefix: str = "", wait_replicas: int = 0, *, is_lea
             from detent.stores.postgres.store import PostgresStore
 
             return PostgresStore(url, key_prefix)
+        case _ if scheme in MYSQL:
+            return _open_mysql(url, key_prefix)
         case "memory" if not rest:
             from detent.stores.memory.store import MemoryStore
 
@@ -59,6 +62,17 @@ def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) ->
     return RedisStore(url, key_prefix, wait_replicas)
 
 
+def _open_mysql(url: str, key_prefix: str) -> Store:
+    from detent.stores.mysql.store import MysqlStore
+
+    if key_prefix:
+        raise UsageError(
+            f"bad key_prefix {quote(key_prefix)}: in MySQL each store has a database of its own; "
+            "name it in the URL"
+        )
+    return MysqlStore(url)
+
+
 def _sqlite_path(rest: str) -> str:
     path = rest.removeprefix("///")
     if path in ("", rest) or "\0" in path:
@@ -77,6 +91,10 @@ def promise_of(url: str, wait_replicas: int = 0) -> tuple[Diagnosis, ...]:
         from detent.stores.postgres import health as postgres
 
         return postgres.promise(url)
+    if scheme in MYSQL:
+        from detent.stores.mysql import health as mysql
+
+        return mysql.promise(url)
     if scheme == "sqlite":
         from detent.stores.sqlite import health as sqlite
 
@@ -91,6 +109,10 @@ def upkeep_of(url: str) -> tuple[Diagnosis, ...]:
         from detent.stores.postgres import health as postgres
 
         return postgres.upkeep(url)
+    if scheme in MYSQL:
+        from detent.stores.mysql import health as mysql
+
+        return mysql.upkeep(url)
     if scheme == "sqlite":
         from detent.stores.sqlite import health as sqlite
 

@@ -6,7 +6,6 @@ there is no node to run it in.  The trigger sends requests itself, and holds the
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 BRIEF_S = 1.0  # an attempt that is over by then needs no renewal
 WAIT_S = 3600.0  # one wait for the warden
-NOTHING = Command(words=())
 
 
 class WorkSettings(NamedTuple):
@@ -133,18 +131,13 @@ class WorkRunner:
         return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
-        from detent.runners.call.spec import PROGRAM, call_spec, pool_spec, setup_of
-        from detent.runners.command import command_env
+        from detent.runners.call.spec import call_spec, pool_spec, setup_of
+        from detent.runners.command import inherited_env
 
-        like = NOTHING._replace(env=call.env, user=call.user)
-        env = {
-            **command_env(self._settings.env, claim, like, self._settings.hidden),
-            **self._settings.trace(),
-        }
-        pool = pool_spec(call, (sys.executable, "-P", PROGRAM), env, claim.node)
+        env = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(call.user))
+        pool = pool_spec(call, {**env, **dict(call.env), **self._settings.trace()}, claim.node)
         pool = pool._replace(setup=setup_of(self._settings.store(), call.user))
-        spec = call_spec(claim, call, pool, command_env({}, claim, NOTHING))
-        return spec._replace(lane=self._locks.lane(claim.fire.lane))
+        return call_spec(claim, call, pool)._replace(lane=self._locks.lane(claim.fire.lane))
 
     # Requests.
 

@@ -28,8 +28,8 @@ from detent.runners.call.spec import CallSpec, GuardSpec
 from detent.runners.command import Spec
 from detent.runners.running import AttemptEnd, LaneHeld
 from detent.warden.program import kernel
-from detent.warden.program.cgroups import Cgroup, find_cgroup, instance_directory
-from detent.warden.program.sweep import kill_remaining, orphans_since, sweep
+from detent.warden.program.cgroups import Cgroup, instance_directory
+from detent.warden.program.sweep import kill_remaining, orphans_since
 from detent.warden.wire import (
     Event,
     Gone,
@@ -43,8 +43,6 @@ from detent.warden.wire import (
     WardenProtocol,
     end_of_task,
 )
-
-__all__ = ["AnySpec", "Begun", "TaskHandle", "WardenClient", "find_cgroup", "sweep"]
 
 WARDEN = Path(__file__).with_name("main.py")
 RECEIVE = 1 << 20
@@ -74,12 +72,9 @@ class TaskHandle:
     def __init__(
         self, client: WardenClient, spec: AnySpec, trusted_by: float, begun: Begun = nothing
     ) -> None:
-        self.gone = self.new_future()
+        self.gone: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
         self.id, self.spec, self.trusted_by = spec.id, spec, trusted_by
         self._begun, self._client = begun, client
-
-    def new_future(self) -> asyncio.Future[AttemptEnd]:
-        return asyncio.get_running_loop().create_future()
 
     @property
     def overdue_at(self) -> float:
@@ -104,7 +99,7 @@ class TaskHandle:
         further stop can only shorten the time until SIGKILL."""
         self._stopped = self._stopped or why
         if not self.gone.done():
-            self._client.stop(self.id, kill_after_s)
+            self._client.protocol.stop(self.id, kill_after_s)
 
     def release(self) -> None:
         """A guarded call, which runs in this process, has ended."""
@@ -138,7 +133,7 @@ class WardenClient:
         self._cgroup = Cgroup(instance_directory(cgroup, instance)) if cgroup else None
         self._tasks: dict[str, TaskHandle] = {}
         self._waiting: list[TaskHandle] = []  # for the next warden
-        self._protocol = WardenProtocol()
+        self.protocol = WardenProtocol(self._send_soon)
         self._is_sending = False
         self._is_up = asyncio.Event()
         self._is_closing = False
@@ -151,11 +146,6 @@ class WardenClient:
         self.replaced: Callable[[str], None] = (
             nothing  # called with the reason why a child takes no further call
         )
-
-    @property
-    def warden_pid(self) -> int:
-        """0: no warden is up."""
-        return self._warden.pid if self._warden and self._is_up.is_set() else 0
 
     async def start(self) -> None:
         kernel.become_subreaper()
@@ -186,20 +176,6 @@ class WardenClient:
         else:
             self._waiting.append(task)
 
-    async def spawn(self, spec: AnySpec, trusted_by: float) -> TaskHandle | None:
-        """Start a task and wait until it has started.  None: it was too late.  Raises `LaneHeld`."""
-        begun = asyncio.get_running_loop().create_future()
-        task = self.begin(spec, trusted_by, lambda: begun.set_result(None))
-        try:
-            await asyncio.wait([begun, task.gone], return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            task.stop(Outcome("cancelled", "the caller no longer waits for it", "stopped"))
-            raise
-        end = task.gone.result() if task.gone.done() else End(Outcome("succeeded"))
-        if isinstance(end, LaneHeld):
-            raise end
-        return task if end else None
-
     async def close(self) -> None:
         """End all tasks and the warden.  A task that still runs is lost."""
         self._is_closing = True
@@ -207,7 +183,7 @@ class WardenClient:
             self._pinger.cancel()
         if self._listener is None or self._warden is None:
             return
-        self._say_bye()
+        self.protocol.say_bye()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._listener), FAREWELL_S)
         self._warden.kill()
@@ -216,46 +192,20 @@ class WardenClient:
         for task in self._waiting:
             task.resolve(None)
 
-    # Orders.  While no warden is up they are dropped: its tasks are being ended anyway.
+    # Orders about a task.  While no warden is up they are dropped: its tasks are being ended anyway.
 
     def extend(self, task: TaskHandle) -> None:
-        self._protocol.extend(task.id, task.trusted_by, task.term_by)
-        self._send_soon()
-
-    def stop(self, id: str, kill_after_s: float | None) -> None:
-        self._protocol.stop(id, kill_after_s)
-        self._send_soon()
+        self.protocol.extend(task.id, task.trusted_by, task.term_by)
 
     def release(self, task: TaskHandle) -> None:
         if self._tasks.pop(task.id, None):
-            self._protocol.release(task.id)
-            self._send_soon()
-
-    def recall(self, id: str) -> None:
-        """Take back the messages of a batch that have not started."""
-        self._protocol.recall(id)
-        self._send_soon()
-
-    def add_messages(self, id: str, request: str, messages: int) -> None:
-        """Pass a request about further messages to the child of a running batch."""
-        self._protocol.add_messages(id, request, messages)
-        self._send_soon()
-
-    def close_pools(self) -> None:
-        """Idle children end.  New ones have the current code and environment."""
-        self._protocol.close_pools()
-        self._send_soon()
+            self.protocol.release(task.id)
 
     def _order(self, task: TaskHandle) -> None:
         if isinstance(task.spec, GuardSpec):
-            self._protocol.guard(task.spec, task.trusted_by)
+            self.protocol.guard(task.spec, task.trusted_by)
         else:
-            self._protocol.start(task.spec, task.trusted_by, task.term_by)
-        self._send_soon()
-
-    def _say_bye(self) -> None:
-        self._protocol.say_bye()
-        self._send_soon()
+            self.protocol.start(task.spec, task.trusted_by, task.term_by)
 
     def _send_soon(self) -> None:
         """One write for all orders of one iteration of the loop."""
@@ -265,7 +215,7 @@ class WardenClient:
 
     def _flush(self) -> None:
         self._is_sending = False
-        data = self._protocol.data_to_send()
+        data = self.protocol.data_to_send()
         if self._writer and self._is_up.is_set() and not self._writer.is_closing():
             self._writer.write(data)
 
@@ -301,14 +251,14 @@ class WardenClient:
         while True:
             with contextlib.suppress(ConnectionError):
                 while data := await reader.read(RECEIVE):
-                    for event in self._protocol.receive(data):
+                    for event in self.protocol.receive(data):
                         self._handle(event)
             await self._clean_up_after_warden()
             if self._is_closing:
                 return
             reader = await self._relaunch()
             if self._is_closing:
-                self._say_bye()  # `close` found no warden to say it to
+                self.protocol.say_bye()  # `close` found no warden to say it to
 
     async def _ping(self) -> None:
         """Kill a warden that does not answer: it is stopped, and ends no task in time.  It counts pings
@@ -323,8 +273,7 @@ class WardenClient:
                 self._warden.kill()
             else:
                 self._unanswered += 1
-                self._protocol.ping()
-                self._send_soon()
+                self.protocol.ping()
 
     def _overdue_in_s(self) -> float:
         return min((task.overdue_at for task in self._tasks.values()), default=math.inf) - boottime()
@@ -350,7 +299,7 @@ class WardenClient:
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=RECEIVE)
         self._launched_at = monotonic()
         self._unanswered = 0
-        self._protocol = WardenProtocol()
+        self.protocol = WardenProtocol(self._send_soon)
         self._is_up.set()
         self._launched(self._warden.pid)
         waiting, self._waiting = self._waiting, []

@@ -10,7 +10,7 @@ import base64
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.model import End, Outcome
@@ -85,7 +85,9 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 class WardenProtocol:
-    def __init__(self) -> None:
+    def __init__(self, on_order: Callable[[], None] = lambda: None) -> None:
+        """`on_order` is called when there is something to send."""
+        self._on_order = on_order
         self._received = b""
         self._lines: list[bytes] = []
         self._guards: list[list[object]] = []
@@ -109,14 +111,17 @@ class WardenProtocol:
     def guard(self, spec: GuardSpec, trusted_by: float) -> None:
         """Guard a call that runs in this process.  All guards until the next write are one message."""
         self._guards.append([spec.id, os.getpid(), trusted_by, _wire_text(spec.lane), spec.places])
+        self._on_order()
 
     def release(self, id: str) -> None:
         """A guarded call has ended."""
         self._released.append(id)
+        self._on_order()
 
     def extend(self, id: str, trusted_by: float, term_by: float) -> None:
         """All extensions until the next write are one message."""
         self._terms[id] = trusted_by, term_by
+        self._on_order()
 
     def stop(self, id: str, kill_after_s: float | None) -> None:
         self._order("stop", id=id, kill_after_s=kill_after_s)
@@ -165,6 +170,7 @@ class WardenProtocol:
         if request is not None:  # only the child reads it: it goes in a line of its own, before the order
             self._lines.append(REQUEST + request)
         self._lines.append(_line(verb, **fields))
+        self._on_order()
 
     def _register(self, pool: PoolSpec) -> None:
         if pool.name not in self._pools:

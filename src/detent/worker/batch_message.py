@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from json.encoder import encode_basestring_ascii as _quoted
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.model import Call, Claim, End, Outcome
 from detent.rules.outcomes import timed_out
@@ -22,55 +21,11 @@ BATCH_CHARS_MAX = 100_000  # characters of arguments in one batch
 ERROR_MAX = 2000  # characters of an error that are kept
 
 
-class SyncFuture:
-    """A future that calls its callbacks at once, without a turn of the event loop for each: a worker resolves
-    thousands of them a second."""
-
-    __slots__ = ("_callbacks", "_end", "_is_done")
-
-    def __init__(self) -> None:
-        self._is_done = False
-        self._callbacks: tuple[Callable[[Any], object], ...] = ()
-        self._end: AttemptEnd = None
-
-    @classmethod
-    def new(cls) -> asyncio.Future[AttemptEnd]:
-        return cast("asyncio.Future[AttemptEnd]", cls())
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def cancelled(self) -> bool:
-        return False
-
-    def result(self) -> AttemptEnd:
-        if not self._is_done:
-            raise asyncio.InvalidStateError("still running")
-        return self._end
-
-    def set_result(self, end: AttemptEnd) -> None:
-        self._is_done, self._end = True, end
-        callbacks, self._callbacks = self._callbacks, ()
-        for callback in callbacks:
-            callback(self)
-
-    def add_done_callback(self, callback: Callable[[Any], object], *, context: object = None) -> None:
-        if self._is_done:
-            callback(self)
-        else:
-            self._callbacks += (callback,)
-
-    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
-        before = len(self._callbacks)
-        self._callbacks = tuple(one for one in self._callbacks if one != callback)
-        return before - len(self._callbacks)
-
-
 class BatchMessage:
     __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trusted_by")
 
     def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
-        self.gone = SyncFuture.new()
+        self.gone: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
         self.call, self.claim, self.trusted_by = call, claim, trusted_by
         self.batch: Batch | None = None  # None until it is sent to a child
         self.end: End | None = None  # as the child reported it
@@ -121,27 +76,16 @@ def count_fitting(messages: Sequence[BatchMessage]) -> int:
 
 
 def encode_requests(messages: Iterable[BatchMessage]) -> str:
-    """Encode messages as `child_batch` reads them.  The arguments are JSON already.  Fields that equal those
-    of the message before are left out."""
-    texts: list[str] = []
-    last, due_at, due = None, None, ""
-    for message in messages:
-        claim, call = message.claim, message.call
-        fire, common = claim.fire, "null"
-        same = (call.function, id(fire.policy), fire.job, claim.node, claim.previous_success_at)
-        if same != last:
-            last, common = same, _encode_common(message)
-        if fire.due_at is not due_at:
-            due_at, due = fire.due_at, repr(fire.due_at.timestamp())
-        own = f"{_quoted(fire.key)},{_quoted(fire.run_id)},{due},{claim.attempt},{claim.fence}"
-        texts.append(f"[{common},{own},{call.args}]")
-    return ",".join(texts)
+    """Encode messages as `child_batch.Message` reads them.  The arguments are JSON already."""
+    return ",".join(f"{json.dumps(_fields(message))[:-1]},{message.call.args}]" for message in messages)
 
 
-def _encode_common(message: BatchMessage) -> str:
-    claim, policy, job = message.claim, message.claim.fire.policy, message.claim.fire.job
-    keeps, timeout_s = not policy.drop_result, policy.timeout_s
-    return json.dumps([message.call.function, keeps, timeout_s, job, claim.node, previous_success(claim)])
+def _fields(message: BatchMessage) -> list[Any]:
+    """Return the fields of `child_batch.Message` without the arguments, which are the last one."""
+    claim, fire, policy = message.claim, message.claim.fire, message.claim.fire.policy
+    call = [message.call.function, not policy.drop_result, policy.timeout_s]
+    about = [fire.job, fire.key, fire.run_id, fire.due_at.timestamp(), claim.attempt, claim.fence, claim.node]
+    return [*call, *about, previous_success(claim)]
 
 
 def decode_end(answer: Sequence[Any], timeout_s: float) -> End:

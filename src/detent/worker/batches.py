@@ -3,7 +3,7 @@ message.
 
 1. A batch has as many messages as the child finishes in a moment, judged by earlier runs (`batch_size`).
 2. A success counts as soon as the child reports it.  Any other end counts when all processes of the batch are
-   gone, so that a retry never meets them.  (What an async message left cannot be told from its neighbours'.)
+   gone, so that a retry never meets them.  (It is not known which async message left a process.)
 3. A child runs its messages in order, and records each before it starts it.  If the child dies, the last
    recorded message was running, those before it succeeded or have an answer, and the rest are returned.  If
    the record is lost because the warden died too, all messages without an answer are lost.
@@ -216,7 +216,7 @@ class Batch:
     def _send(self, items: str, messages: int) -> None:
         """Send more messages to the child, or the numbers of messages to cancel."""
         request = f'{{"id": {json.dumps(self._task.id)}, "more": [{items}]}}'
-        self._batches.warden.add_messages(self._task.id, request, messages)
+        self._batches.warden.protocol.add_messages(self._task.id, request, messages)
 
     def extend_soon(self) -> None:
         """Extend the trust in the batch, once for all messages that one turn of the loop renews."""
@@ -269,7 +269,7 @@ class Batch:
     def recall(self) -> None:
         """Take back the messages that have not started."""
         self._is_closed = True
-        self._batches.warden.recall(self._task.id)
+        self._batches.warden.protocol.recall(self._task.id)
 
     # Answers.
 

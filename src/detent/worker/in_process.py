@@ -16,21 +16,18 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from detent import clock
-from detent.model import Call, Claim, Command, End, Outcome
+from detent.model import Call, Claim, End, Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, timed_out
 from detent.rules.trust import term_by
-from detent.runners.call.fire import Fire, fire_of
-from detent.runners.call.in_process import Ended, InProcessCall, Mailbox, start_all
-from detent.runners.call.spec import GuardSpec, keeps_result, outcome_of, previous_success
-from detent.runners.command import command_env
+from detent.runners.call.in_process import Ended, InProcessCall, start_all
+from detent.runners.call.spec import GuardSpec, claimed_fire, keeps_result, outcome_of
 from detent.runners.running import AttemptEnd
 from detent.warden.client import TaskHandle, WardenClient
-from detent.worker.batch_message import SyncFuture
 
-NOTHING = Command(words=())
 WATCH_S = 0.25  # between two checks of which calls are still trusted
 
 
@@ -38,7 +35,6 @@ class InProcessCalls:
     def __init__(self, warden: WardenClient) -> None:
         self.warden = warden
         self._loop = asyncio.get_running_loop()
-        self._mailbox = Mailbox(self._loop)
         self._guarded: set[GuardedCall] = set()
         self._watching: asyncio.TimerHandle | None = None
         self._stop_at = math.inf  # no call must stop before this time
@@ -69,8 +65,10 @@ class InProcessCalls:
         start_all([(call.in_process, partial(self._on_end, call)) for call in calls])
 
     def _on_end(self, call: GuardedCall, ended: Ended) -> None:
-        """Called in the thread of the call."""
-        self._mailbox.put(partial(call.on_end, ended, clock.monotonic()))
+        """Called in the thread of the call.  A call that outlives the loop still releases what it holds."""
+        on_end = partial(call.on_end, ended, clock.monotonic())
+        with suppress(RuntimeError):  # from what needs the loop, if the loop is closed
+            on_end() if self._loop.is_closed() else self._loop.call_soon_threadsafe(on_end)
 
     def _watch(self) -> None:
         """One timer serves all calls: most of thousands end long before they must stop."""
@@ -98,10 +96,7 @@ class GuardedCall(TaskHandle):
     ) -> None:
         super().__init__(calls.warden, spec, trusted_by)
         self.function, self._calls, self._claim, self._call = call.function, calls, claim, call
-        self.in_process = InProcessCall(call, partial(_fire_of, claim), keeps=keeps_result(claim))
-
-    def new_future(self) -> asyncio.Future[AttemptEnd]:
-        return SyncFuture.new()
+        self.in_process = InProcessCall(call, partial(claimed_fire, claim), keeps=keeps_result(claim))
 
     def begun(self) -> None:
         """The warden guards the call."""
@@ -183,7 +178,3 @@ class GuardedCall(TaskHandle):
             self.release()
         outcome = self._stop_reason or outcome_of(ended.status, ended.error)
         self.gone.set_result(End(outcome, ended.status, at - self._began, ended.tail, result=ended.result))
-
-
-def _fire_of(claim: Claim) -> Fire:
-    return fire_of(command_env({}, claim, NOTHING), previous_success(claim))

@@ -1,4 +1,4 @@
-"""`detent kill`: cancels a waiting fire, or tells the node of a running one to stop it."""
+"""`detent kill`: cancels a waiting fire, or asks the node of a running one to stop it."""
 
 from __future__ import annotations
 

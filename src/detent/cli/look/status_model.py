@@ -26,7 +26,7 @@ from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
 from detent.rules.lanes import LATE_S
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
-from detent.stores.record import place_of
+from detent.stores.search import place_of
 from detent.text import listed, plural
 
 LATELY = timedelta(days=1)

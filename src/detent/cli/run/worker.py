@@ -13,7 +13,6 @@ from detent.node.service import WorkerOptions
 
 COOLDOWN_S = 60
 CPUS = os.cpu_count() or 1
-CPUS = os.cpu_count() or 1
 EXAMPLE = "detent worker shop:app mail --concurrency 8 --processes 2"
 
 

@@ -11,16 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detent.errors import UsageError
+from detent.formats.base import go_duration
 from detent.manifest.problems import escape_dollars
 from detent.schedules.timetable import period_text
 from detent.text import quote, show
 
-UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-
-_NUMBER = r"(\d+\.?\d*|\.\d+)"
-_UNIT = "(" + "|".join(sorted(UNITS, key=len, reverse=True)) + ")"
-_DURATION = re.compile(f"([-+]?)((?:{_NUMBER}{_UNIT})+)")
-_AMOUNT = re.compile(_NUMBER + _UNIT)
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _EITHER = re.compile(_BRACED.pattern + r"|\$([A-Za-z_][A-Za-z0-9_]*)")
 _WRITTEN = re.compile(_BRACED.pattern + r"|\$\$")
@@ -39,11 +34,10 @@ def parse_duration(given: Any) -> float | None:
             f"is {given} without a unit, which Go reads as nanoseconds: suspiciously small;"
             f" write {str(given).lstrip('-+')}s for seconds"
         )
-    found = _DURATION.fullmatch(given) if type(given) is str else None
-    if not found:
+    seconds = go_duration(given) if type(given) is str else None
+    if seconds is None:
         raise UsageError(f"must be a duration like 30s, 5m or 1h30m, got {show(given)}")
-    total = round(sum(float(number) * UNITS[unit] for number, unit in _AMOUNT.findall(found[2])), 9)
-    return -total if found[1] == "-" else total
+    return seconds
 
 
 class Texts:

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, slug, unique
+from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, go_duration, slug, unique
 from detent.formats.kubernetes.pods import pod_fields, warn_unread
 from detent.manifest.fields import ATTEMPTS_MAX, TIMEOUT_MAX_S, YEAR_S
 from detent.manifest.problems import ManifestError, Problem, escape_dollars, line_of
@@ -48,9 +48,6 @@ CLUSTER_DEFAULTS = {
     "podReplacementPolicy": "Failed",
 }
 IGNORED_ANNOTATIONS = ("kubectl.kubernetes.io/", "deployment.kubernetes.io/")
-
-_GO_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
-_GO_UNITS_S = {"h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class FoundCronJob(NamedTuple):
@@ -279,12 +276,10 @@ def _schedule(text: str) -> str:
 
 
 def _every(text: str) -> str:
-    given = text[len("@every") :].strip()
-    amounts = _GO_AMOUNT.findall(given)
-    if not amounts or "".join(number + unit for number, unit in amounts) != given:
+    seconds = go_duration(text[len("@every") :].strip())
+    if seconds is None or seconds < 0:
         raise UsageError(f"bad schedule {quote(text)}: write @every and a duration, such as 1h30m")
-    total_s = max(1, math.floor(sum(float(number) * _GO_UNITS_S[unit] for number, unit in amounts)))
-    return period_text(total_s)
+    return period_text(max(1, math.floor(seconds)))
 
 
 def _sub(holder: Any, *keys: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 from detent.errors import HostError, UsageError
 from detent.formats.crontab.convert import Form, parse_crontab
@@ -67,19 +66,8 @@ def open_host(settings: Settings) -> CrontabHost:
         raise UsageError("--system and --cron-file exclude each other: give one of them")
     if settings.options.get("system"):
         file = str(CRON_D / f"detent-{settings.app}")
-    table: Table = FileTable(Path(file)) if file else UserTable(user)
+    table = FileTable(Path(file)) if file else UserTable(user)
     return CrontabHost(settings, table, (user or "root") if file else "")
-
-
-class Table(Protocol):
-    where: str
-    label: str  # for file names
-    form: Form
-    owner: str  # the user of a line without one
-
-    def read(self) -> str: ...
-
-    def write(self, text: str) -> None: ...
 
 
 class CrontabHost:
@@ -87,7 +75,7 @@ class CrontabHost:
 
     name = "crontab"
 
-    def __init__(self, settings: Settings, table: Table, user: str) -> None:
+    def __init__(self, settings: Settings, table: UserTable | FileTable, user: str) -> None:
         self.where = table.where
         is_implied = bool(user) and not settings.option("run_as")
         self.identity = Identity(user or table.owner, table.owner, is_implied)
@@ -96,13 +84,11 @@ class CrontabHost:
         self._user = user  # for the user column; "" if the form has none
         self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
         self._zone = settings.option("host_timezone", settings.timezone)
-        self._private: dict[str, bool] = {}
 
     def lock(self) -> AbstractContextManager[None]:
         return self._settings.lock(self._table.label)
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
-        self._private = {spec.name: spec.is_private for spec in specs}
         entries = render_schedules(self.name, specs, self._entry)
         return [*spec_resources(specs), *(one for _, made in entries for one in made)]
 
@@ -127,8 +113,7 @@ class CrontabHost:
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         """Write new specs, then the crontab, then delete unused specs."""
-        specs = [change for change in changes if change.kind == SPEC]
-        self._specs.change([change for change in specs if change.action != "delete"], self._private)
+        self._specs.write(changes)
         before = self._table.read()
         entries = [change for change in changes if change.kind != SPEC]
         after = rewrite(before, entries, [int(one.place) for one in retire])
@@ -136,7 +121,7 @@ class CrontabHost:
             if before:
                 self._settings.back_up(self._table.label, before.encode("utf-8", "surrogateescape"))
             self._table.write(after)
-        self._specs.change([change for change in specs if change.action == "delete"], self._private)
+        self._specs.delete(changes)
 
     def unmanaged(self) -> list[Unmanaged]:
         text = self._table.read()

@@ -27,7 +27,7 @@ from detent.hosts.eventbridge.schedules import (
 )
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.remote import StoreSource, check_shared, user_warnings
+from detent.hosts.remote import check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.messages.strict_json import decode
 from detent.text import quote
@@ -80,7 +80,7 @@ class EventBridgeHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         target = self._target()
-        check_shared(self.name, specs, StoreSource(target.has_store, ADVICE))
+        check_shared(self.name, specs, "" if target.has_store else ADVICE)
         return [
             make_schedule(spec, index, expression, target)
             for spec, expressions in render_schedules(

@@ -9,18 +9,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detent.errors import HostError, UsageError
+from detent.formats.kubernetes.convert import convert_kubernetes
 from detent.formats.kubernetes.render import cronjob_schedules
-from detent.hosts.adoption import Identity, Unmanaged
+from detent.hosts.adoption import Identity, Unmanaged, unmanaged_job
 from detent.hosts.base import Option, Settings, render_schedules
 from detent.hosts.kubernetes.objects import (
     CONFIGMAP,
     CRONJOB,
+    JOB,
     MANAGER,
     Object,
     Pod,
@@ -35,7 +37,7 @@ from detent.hosts.kubernetes.objects import (
     resource_of,
 )
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
-from detent.hosts.remote import StoreSource, check_shared, user_warnings
+from detent.hosts.remote import check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
 
@@ -115,7 +117,7 @@ class KubernetesHost:
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
         pod = self._pod()
-        check_shared(self.name, specs, StoreSource(pod.store_secret is not None, ADVICE))
+        check_shared(self.name, specs, "" if pod.store_secret else ADVICE)
         made: list[Resource] = []
         for spec, schedules in render_schedules(
             self.name, specs, lambda spec, index: cronjob_schedules(spec.times[index].instants)
@@ -147,9 +149,7 @@ class KubernetesHost:
         return [one for one in found if one.job or one.name.partition("/")[2].startswith(PREFIX)]
 
     def unmanaged(self) -> list[Unmanaged]:
-        from detent.hosts.kubernetes.unmanaged import find_unmanaged  # late: only `adopt` needs it
-
-        return list(find_unmanaged(self._api.list(CRONJOB)))
+        return list(_find_unmanaged(self._api.list(CRONJOB)))
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         secret = self._pod().secret
@@ -196,6 +196,24 @@ class KubernetesHost:
     def _back_up(self, live: Object) -> None:
         label = f"kubernetes-{self._namespace}-{name_of(live).replace('/', '-')}"
         self._settings.back_up(label, dump(live).encode())
+
+
+def _find_unmanaged(cronjobs: Iterable[Object]) -> Iterator[Unmanaged]:
+    """Yield each CronJob without a mark that can be converted, and so compared with a job."""
+    for cronjob in cronjobs:
+        if JOB in (cronjob["metadata"].get("annotations") or {}):
+            continue
+        plain = {key: cronjob[key] for key in ("apiVersion", "kind", "spec")}
+        plain["metadata"] = {"name": cronjob["metadata"]["name"]}
+        try:
+            job = convert_kubernetes([plain], {}).document["jobs"][0]
+        except UsageError:
+            continue
+        pod = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        yield unmanaged_job(name_of(cronjob), dump(plain), job)._replace(
+            place=cronjob["metadata"]["name"],
+            user=account_name(str(pod.get("serviceAccountName") or pod.get("serviceAccount") or "")),
+        )
 
 
 def _without_others(live: Object, wanted: Object) -> Object:

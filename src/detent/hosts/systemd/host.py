@@ -7,13 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from detent.errors import HostError, UsageError
+from detent.formats.systemd.convert import convert_systemd, services_of
 from detent.formats.systemd.render import calendar_events
-from detent.hosts.adoption import Identity, Unmanaged
+from detent.formats.systemd.service import TRUE
+from detent.formats.systemd.units import parse_unit
+from detent.hosts.adoption import DYNAMIC_USER, Identity, Unmanaged, unmanaged_job
 from detent.hosts.base import (
     Option,
     Settings,
@@ -26,7 +29,6 @@ from detent.hosts.spec_folder import KIND as SPEC
 from detent.hosts.spec_folder import SpecFolder, spec_resources
 from detent.hosts.systemd.systemctl import Systemctl
 from detent.hosts.systemd.units import TriggerCommand, make_service, make_timer, read_unit
-from detent.hosts.systemd.unmanaged import find_unmanaged, services_beside
 from detent.manifest.spec import Spec
 
 OPTIONS = (
@@ -42,6 +44,12 @@ OPTIONS = (
 SYSTEM_UNITS = Path("/etc/systemd/system")
 WANTS = "timers.target.wants"
 NAME_MAX = 200  # systemd allows 255, including the suffix
+RESTRICTING = (
+    *("Ambient", "CapabilityBoundingSet", "Device", "Group", "IPAddress", "Inaccessible", "KeyringMode"),
+    *("LockPersonality", "MemoryDeny", "NoExec", "NoNewPrivileges", "Private", "Proc", "Protect", "ReadOnly"),
+    *("RemoveIPC", "Restrict", "Root", "SecureBits", "Supplementary", "SystemCall", "TemporaryFileSystem"),
+)
+NOT_SET = ("no", "false", "off", "0", "n", "f")
 
 
 def open_host(settings: Settings) -> SystemdHost:
@@ -66,14 +74,12 @@ class SystemdHost:
         self.identity = Identity(run_as or owner, owner, not is_user and not run_as)
         self._specs = SpecFolder(settings.spec_dir, settings.option("run_as"))
         self._systemctl = Systemctl(is_user, is_read=self._units == usual)
-        self._private: dict[str, bool] = {}
 
     def lock(self) -> AbstractContextManager[None]:
         label = str(self._units).strip("/").replace("/", "-")
         return self._settings.lock(f"systemd-{label}")
 
     def render(self, specs: Sequence[Spec]) -> list[Resource]:
-        self._private = {spec.name: spec.is_private for spec in specs}
         units = render_schedules(self.name, specs, self._pair)
         return [*spec_resources(specs), *(one for _, made in units for one in made)]
 
@@ -112,11 +118,10 @@ class SystemdHost:
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         """Stop and remove old timers first, and start new ones when all files are written."""
-        specs = [change for change in changes if change.kind == SPEC]
         units = [change for change in changes if change.kind != SPEC]
         gone = [change.name for change in units if change.action == "delete"]
         fresh = [change for change in units if change.action in ("create", "update")]
-        self._specs.change([change for change in specs if change.action != "delete"], self._private)
+        self._specs.write(changes)
         try:
             self._systemctl.stop([name for name in gone if name.endswith(".timer")])
             self._remove(gone)
@@ -128,7 +133,7 @@ class SystemdHost:
         if units or retire:
             self._systemctl.reload()
             self._systemctl.start([change.name for change in fresh if change.kind == "timer"])
-        self._specs.change([change for change in specs if change.action == "delete"], self._private)
+        self._specs.delete(changes)
 
     def _write(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -152,7 +157,7 @@ class SystemdHost:
     def _retire(self, unmanaged: Sequence[Unmanaged]) -> None:
         self._systemctl.stop([entry.place for entry in unmanaged])
         for entry in unmanaged:
-            names = [entry.place, *services_beside(entry.place, self._texts())]
+            names = [entry.place, *_services_beside(entry.place, self._texts())]
             for name in names:
                 self._back_up(name)
             self._remove(names)
@@ -166,7 +171,7 @@ class SystemdHost:
 
     def unmanaged(self) -> list[Unmanaged]:
         ours = {unit.name for unit in self.find() if unit.job}
-        return find_unmanaged(self._texts(), ours, self._settings.timezone)
+        return _find_unmanaged(self._texts(), ours, self._settings.timezone)
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         advice = self._systemctl.advice()
@@ -177,3 +182,35 @@ def _user_units(settings: Settings) -> Path:
     given = settings.env.get("XDG_CONFIG_HOME", "")
     home = Path(given) if given.startswith("/") else Path("~/.config").expanduser()
     return home / "systemd" / "user"
+
+
+def _find_unmanaged(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Unmanaged]:
+    """Return the unmanaged timers in these unit files, with the work of their services."""
+    timers = [name for name in texts if name.endswith(".timer") and name not in ours]
+    return [entry for name in timers for entry in _entries_of(name, texts, timezone)]
+
+
+def _services_beside(timer: str, texts: Mapping[str, str]) -> list[str]:
+    """Return the services of a timer that are in the same directory."""
+    try:
+        return [name for name in services_of(parse_unit(timer, texts[timer])) if name in texts]
+    except UsageError:
+        return []
+
+
+def _entries_of(timer: str, texts: Mapping[str, str], timezone: str) -> list[Unmanaged]:
+    """Return the jobs of a timer; none if it cannot be converted, as there is nothing to compare."""
+    units = {name: texts[name] for name in (timer, *_services_beside(timer, texts))}
+    try:
+        jobs = convert_systemd(units, timezone).document["jobs"]
+    except UsageError:
+        return []
+    services = [parse_unit(name, text) for name, text in units.items() if name != timer]
+    settings = [entry for service in services for entry in service.entries if entry.section == "Service"]
+    limits = {one.key for one in settings if one.key.startswith(RESTRICTING) and one.value not in NOT_SET}
+    is_dynamic = any(one.text("Service", "DynamicUser", "no") in TRUE for one in services)
+    found = [unmanaged_job(timer, texts[timer], job, timezone) for job in jobs]
+    return [
+        one._replace(limits=tuple(sorted(limits)), user=DYNAMIC_USER if is_dynamic else one.user)
+        for one in found
+    ]

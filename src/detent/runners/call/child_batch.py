@@ -28,22 +28,9 @@ from detent.runners.call.function import CallEnd, bind, end_of_raise, end_of_ret
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any, Protocol
+    from typing import Any
 
-    class BatchHost(Protocol):
-        """The child that runs the batch."""
-
-        def interrupted_by(self, interrupt: Callable[[], object]) -> AbstractContextManager[None]: ...
-
-        def take_permit(self) -> bool: ...
-
-        def note_import(self, is_under_way: bool) -> None: ...
-
-        @property
-        def wire(self) -> int: ...
-
-        def receive_more(self, *, is_readable: bool) -> list[Any] | None: ...
+    from detent.runners.call.child import Child
 
     MessageEnd = tuple[int, int, str, str, float, str]  # position, status, error, result, took_s, tail
 
@@ -54,24 +41,18 @@ FUNCTIONS_MAX = 3  # how many are named if a batch left threads
 WAIT_S = 0.005  # how long a success may wait for others
 
 
-class SharedFields(NamedTuple):
-    """Fields that successive messages often have in shared."""
-
+class Message(NamedTuple):
     function: str
     keeps: bool  # whether the result is kept
     timeout_s: float  # 0: none
     job: str
-    node: str
-    previous_success: float | None
-
-
-class Message(NamedTuple):
-    shared: SharedFields  # null in a request: those of the message before
     key: str
     run_id: str
     due: float
     attempt: int
     fence: int
+    node: str
+    previous_success: float | None
     args: Any
 
     def fire(self) -> Any:
@@ -79,11 +60,11 @@ class Message(NamedTuple):
 
         from detent.runners.call.fire import Fire
 
-        app, _, job = self.shared.job.partition(".")
+        app, _, job = self.job.partition(".")
         due_at = datetime.fromtimestamp(self.due, UTC)
-        before = self.shared.previous_success
+        before = self.previous_success
         success_at = None if before is None else datetime.fromtimestamp(before, UTC)
-        claim = self.attempt, self.fence, self.shared.node, success_at
+        claim = self.attempt, self.fence, self.node, success_at
         return Fire(self.key, app, job, self.run_id, due_at, *claim)
 
 
@@ -120,12 +101,9 @@ class Answers:
 
 
 class Batch:
-    def __init__(self, child: BatchHost, calls: list[list[Any]], *, at_once: bool = True) -> None:
+    def __init__(self, child: Child, calls: list[list[Any]], *, at_once: bool = True) -> None:
         self._child, self._at_once = child, at_once
-        self._messages: list[Message] = []
-        self._shared: SharedFields | None = None  # of the newest message
-        for call in calls:
-            self._read(call)
+        self._messages = [Message._make(call) for call in calls]
         self._found: dict[str, Callable[..., Any]] = {}
         self.broken = ""  # the function whose import failed: it may have left anything behind
         self._loop: asyncio.AbstractEventLoop | None = None  # of async messages
@@ -154,11 +132,6 @@ class Batch:
         if later:
             yield from self._run_at_once(later)
 
-    def _read(self, call: list[Any]) -> Message:
-        self._shared = call[0] = SharedFields(*call[0]) if call[0] else self._shared
-        self._messages.append(Message._make(call))
-        return self._messages[-1]
-
     def _start_at(self, position: int, message: Message) -> MessageEnd | _ToAwait:
         """Run the message, or return its awaitable if it runs together with others."""
         tail, self._began = _Tail(), monotonic()
@@ -177,7 +150,7 @@ class Batch:
     def _start(self, message: Message) -> Any:
         """Call the function.  The awaitable of a function that is not declared async is awaited at once, as
         a later message may end this process."""
-        name = message.shared.function
+        name = message.function
         with self._child.interrupted_by(interrupt):
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
@@ -235,7 +208,8 @@ class Batch:
             if isinstance(call, int):
                 self._cancel(call)
                 continue
-            message = self._read(call)
+            message = Message._make(call)
+            self._messages.append(message)
             if not self._child.take_permit():
                 continue
             position = len(self._messages) - 1
@@ -277,7 +251,7 @@ class Batch:
         message, began, tail = self._messages[position], monotonic(), _Tail()
         _TAIL.set(tail)  # in the context of this asyncio task
         try:
-            async with asyncio.timeout(message.shared.timeout_s or None) as limit:
+            async with asyncio.timeout(message.timeout_s or None) as limit:
                 end = _returned(await await_call(value), message)
         except BaseException as error:
             end = _raised(error)
@@ -287,7 +261,7 @@ class Batch:
 
 
 def _returned(value: object, message: Message) -> CallEnd:
-    if value is None or not message.shared.keeps:
+    if value is None or not message.keeps:
         return CallEnd()
     end = end_of_return(value, keeps=True)
     sys.stderr.write(end.output)

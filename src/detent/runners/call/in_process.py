@@ -20,7 +20,6 @@ import logging
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -159,7 +158,7 @@ def start_all(calls: Sequence[tuple[InProcessCall, Callable[[Ended], object]]]) 
     _search_here()
     capture_logging()
     if on_loop := [inside for inside, ended in calls if inside.begin(ended)]:
-        _shared_loop().put(partial(_create_tasks, on_loop))
+        _shared_loop().call_soon_threadsafe(_create_tasks, on_loop)
 
 
 def _create_tasks(calls: Sequence[InProcessCall]) -> None:
@@ -204,33 +203,11 @@ def capture_logging(is_guest: bool = False) -> None:
 # The shared loop.
 
 
-class Mailbox:
-    """Runs functions of other threads on a loop, with one wake-up for all that arrive before it wakes."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._is_waking = loop, False
-        self._calls: deque[Callable[[], object]] = deque()
-
-    def put(self, call: Callable[[], object]) -> None:
-        self._calls.append(call)
-        if self._loop.is_closed():  # callers that outlive it still release what they hold
-            with contextlib.suppress(RuntimeError):  # from what needs the loop
-                self._empty()
-        elif not self._is_waking:
-            self._is_waking = True
-            self._loop.call_soon_threadsafe(self._empty)
-
-    def _empty(self) -> None:
-        self._is_waking = False  # first: a later `put` must wake the loop again
-        while self._calls:
-            self._calls.popleft()()
-
-
 @functools.cache
-def _shared_loop() -> Mailbox:
+def _shared_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=_run, args=(loop,), name="detent-calls", daemon=True).start()
-    return Mailbox(loop)
+    return loop
 
 
 os.register_at_fork(after_in_child=_shared_loop.cache_clear)  # the child process does not have its thread

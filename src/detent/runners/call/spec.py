@@ -7,12 +7,15 @@
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from detent.model import Call, Cause, Claim, Outcome
+from detent.runners.call.fire import Fire, fire_of
 from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
+from detent.runners.command import fire_env
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # they identify the processes of a call
 SUCCEEDED = Outcome("succeeded")
@@ -58,11 +61,9 @@ class GuardSpec(NamedTuple):
     kill_after_s: float = 0.0  # it cannot be asked to end
 
 
-def pool_spec(call: Call, words: tuple[str, ...], env: Mapping[str, str], instance: str) -> PoolSpec:
-    """`env` is the environment of a command of this job."""
-    steady = {name: value for name, value in env.items() if not name.startswith("DETENT_")} | {
-        "DETENT_NODE": instance
-    }
+def pool_spec(call: Call, env: Mapping[str, str], instance: str) -> PoolSpec:
+    """`env` is the environment of a command of this job, without the variables of the fire."""
+    words, steady = (sys.executable, "-P", PROGRAM), {**env, "DETENT_NODE": instance}
     identity = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
     from hashlib import sha256
 
@@ -77,9 +78,8 @@ def setup_of(store: NodeStore, user: str) -> str:
     return json.dumps({"store": store.withheld() if user else store})
 
 
-def call_spec(claim: Claim, call: Call, pool: PoolSpec, variables: Mapping[str, str]) -> CallSpec:
-    """`variables` are those of the fire, as a command would get them."""
-    id = attempt_id(claim)
+def call_spec(claim: Claim, call: Call, pool: PoolSpec) -> CallSpec:
+    id, variables = attempt_id(claim), fire_env(claim)
     about = {
         "id": id,
         "function": call.function,
@@ -101,6 +101,11 @@ def call_spec(claim: Claim, call: Call, pool: PoolSpec, variables: Mapping[str, 
 
 def guard_spec(claim: Claim, lane: str) -> GuardSpec:
     return GuardSpec(attempt_id(claim), claim.ttl_s, lane, claim.fire.policy.max_running)
+
+
+def claimed_fire(claim: Claim) -> Fire:
+    """Return the fire as its function gets it."""
+    return fire_of(fire_env(claim), previous_success(claim))
 
 
 def previous_success(claim: Claim) -> float | None:

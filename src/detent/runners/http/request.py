@@ -258,7 +258,7 @@ def fire_headers(
     """Return the headers about the fire, and those of the manifest that do not conflict with them."""
     previous = claim.previous_success_at
     is_webhook = request.scheme == "standard-webhooks"
-    told = [
+    ours = [
         ("X-Cron-Signature", "" if is_webhook else signature),
         ("webhook-id", claim.fire.run_id if is_webhook else ""),
         ("webhook-timestamp", _unix(started_at) if is_webhook else ""),
@@ -275,7 +275,7 @@ def fire_headers(
     given = [(_token("header name", name), value) for name, value in request.headers if not _is_ours(name)]
     if is_webhook:
         given = [pair for pair in given if not pair[0].lower().startswith("webhook-")]
-    return [(name, _one_line(value)) for name, value in [*[pair for pair in told if pair[1]], *given]]
+    return [(name, _one_line(value)) for name, value in [*[pair for pair in ours if pair[1]], *given]]
 
 
 def _is_ours(name: str) -> bool:

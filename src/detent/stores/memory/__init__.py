@@ -1,1 +1,1 @@
-"""The store in memory: the reference for the others."""
+"""The store in memory."""

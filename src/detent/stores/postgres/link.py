@@ -1,10 +1,9 @@
 """Connections of the PostgreSQL store: a bounded pool for each process, with a timeout on every wait.
 
-1. A call is one round trip and one transaction.  It needs no session state, so that a pooler may give each
-   call another session.
-2. A call that times out closes its connection; the caller does not know whether it took effect.  The server
-   times out first if it can.
-3. Deadlocks and lock timeouts are retried here, because they have changed nothing.
+1. A transaction needs no session state, so that a pooler may give each one another session.
+2. A round trip that times out closes its connection; the caller does not know whether it took effect.  The
+   server times out first if it can.
+3. `call` is one round trip.  It retries deadlocks and lock timeouts, because they have changed nothing.
 4. No message holds a password, nor a part of a URL that could be one.
 5. A process has at most `pool_size` connections for calls (a parameter of the URL), and one that listens.  A
    forked process opens its own connections, and does not touch those that it inherited.
@@ -16,8 +15,9 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from detent import clock
@@ -25,7 +25,7 @@ from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageErr
 from detent.text import quote
 
 if TYPE_CHECKING:
-    from psycopg import Connection
+    from psycopg import Connection, Error
     from psycopg.pq.abc import PGresult
     from psycopg_pool import ConnectionPool
 
@@ -37,6 +37,9 @@ TRIES = 4  # of a call that failed with a deadlock
 PAUSE_S = 0.05  # the longest pause between two tries
 POOL_SIZE = 10  # connections of one process, unless its URL says otherwise
 POOL_SIZE_MAX = 1000
+PREPARE_AFTER = 3  # uses of a statement in a session, after which the server keeps its plan
+PREPARED_MAX = 300
+WAIT_S = 0.25  # between two checks of a deadline
 SCHEMA = "detent"
 SETTINGS: dict[str, str | int] = {
     "connect_timeout": CONNECT_S,
@@ -49,7 +52,7 @@ SETTINGS: dict[str, str | int] = {
     "tcp_user_timeout": 10_000,  # milliseconds
 }
 _AGAIN = ("40001", "40P01", "55P03")  # serialisation, deadlock, lock time-out
-_LACKING = ("3F000", "42P01", "42883", "42704")  # no such schema, table, function, type
+LACKING = ("3F000", "42P01", "42883", "42704")  # no such schema, table, function, type
 _REFUSED = (  # a part of the server's message, and the advice; waiting does not help
     ("certificate verify failed", "name the authority that vouches for its certificate: ?sslrootcert=FILE"),
     ("does not match host name", "write the name that its certificate is for into the URL"),
@@ -65,7 +68,7 @@ _BEGIN = (
     " SET LOCAL synchronous_commit TO on; SET LOCAL jit TO off;"
     " SET LOCAL statement_timeout TO {ms}; SET LOCAL lock_timeout TO {ms};"
 )
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # the caller reports errors
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # the caller reports errors
 
 
 class Refusal(Exception):
@@ -90,6 +93,11 @@ class Link:
     def is_open(self) -> bool:
         """False in a forked process too, because the connection is its parent's."""
         return not self.db.closed and self._pid == os.getpid()
+
+    def limit(self, within_s: float) -> None:
+        """How long psycopg waits in one round trip from now on."""
+        bounded: Any = self.db
+        bounded.within_s = within_s
 
     def close(self) -> None:
         if self.is_open:
@@ -205,7 +213,7 @@ class Links:
             try:
                 return self._call(verb, document, within_s)
             except Refusal as refusal:
-                if last or refusal.code not in _LACKING:
+                if last or refusal.code not in LACKING:
                     raise self.explain(refusal) from refusal
                 self.open().close()  # the schema was dropped: a new connection creates it
         raise AssertionError("the last try returns or raises")
@@ -215,12 +223,18 @@ class Links:
         import psycopg
 
         try:
-            link = Link(psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None))
+            db = _bounded_class().connect(self._conninfo, autocommit=True, prepare_threshold=None)
+            link = Link(db)
         except psycopg.Error as error:
             raise self._unreachable(str(error)) from error
         link.db.pgconn.nonblocking = 1
         try:
             self._prepare(link)
+            if link.run("SELECT pg_backend_pid()", SOON_S) == str(db.info.backend_pid):
+                db.prepare_threshold, db.prepared_max = (
+                    PREPARE_AFTER,
+                    PREPARED_MAX,
+                )  # else there is a pooler between, and sessions change
         except BaseException as error:
             link.close()
             if isinstance(error, Refusal | Silence):
@@ -237,7 +251,7 @@ class Links:
     def _call(self, verb: str, document: str, within_s: float) -> str:
         deadline = clock.monotonic() + within_s
         for number in range(1, TRIES + 1):
-            with self._link(deadline - clock.monotonic()) as link:
+            with self.link(deadline - clock.monotonic()) as link:
                 statement = f'SELECT "{self.schema}"."{verb}"({link.literal(document)})'
                 try:
                     return link.call(statement, max(deadline - clock.monotonic(), 1.0))
@@ -252,7 +266,7 @@ class Links:
     # The pool.
 
     @contextmanager
-    def _link(self, within_s: float = SOON_S) -> Iterator[Link]:
+    def link(self, within_s: float = SOON_S) -> Iterator[Link]:
         """Take a connection from the pool, when one is free."""
         deadline = clock.monotonic() + within_s
         while True:
@@ -325,8 +339,11 @@ class Links:
 
     # Errors.
 
-    def explain(self, error: Refusal | Silence) -> DetentError:
+    def explain(self, error: Refusal | Silence | Error) -> DetentError:
         store = f"the store {self.name}"
+        if not isinstance(error, Refusal | Silence):
+            text = error.diag.message_primary or _first_line(str(error))
+            error = Refusal(error.sqlstate, text) if error.sqlstate else Silence(text)
         if isinstance(error, Silence):
             return StoreUnavailable(f"{store} did not answer: {error}")
         match error.code[:2], error.code:
@@ -353,6 +370,32 @@ class Links:
             if part in text:
                 return StoreMismatch(f"the store {self.name} cannot be used: {said}: {advice}")
         return StoreUnavailable(f"the store {self.name} cannot be reached: {said}")
+
+
+@cache
+def _bounded_class() -> Any:
+    """The class of a connection whose round trips time out, made late, because psycopg is optional."""
+    from psycopg import Connection, OperationalError
+
+    class Bounded(Connection[Any]):
+        within_s = SOON_S
+
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            return super().wait(self._bounded(gen, clock.monotonic() + self.within_s), WAIT_S)
+
+        def _bounded(self, gen: Any, deadline: float) -> Generator[Any, Any, Any]:
+            try:
+                wanted = next(gen)
+                while True:
+                    is_ready = yield wanted
+                    if not is_ready and clock.monotonic() > deadline:
+                        self.close()
+                        raise OperationalError("it did not answer in time") from TimeoutError()
+                    wanted = gen.send(is_ready)
+            except StopIteration as end:
+                return end.value
+
+    return Bounded
 
 
 def _split_size(url: str) -> tuple[str, int]:

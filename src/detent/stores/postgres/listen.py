@@ -75,5 +75,5 @@ class Listener:
 
     def _count(self, link: Link) -> int:
         self._looked_at = clock.monotonic()
-        wakeups = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".rings'
+        wakeups = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".wakeups'
         return int(link.run(wakeups, SOON_S))

@@ -1,10 +1,7 @@
 """Creates and upgrades the schema of the PostgreSQL store.
 
-- The store has a schema of its own in the database.
-- The first process that finds it missing or old upgrades it in one transaction, under an advisory lock.
-- `tables.sql` has one section for each version, with the changes of the tables.  Functions and types are
-  dropped and created again with each version.
-- Functions exchange JSON documents, so that an older program can use a newer schema, down to `oldest`.
+The store has a schema of its own in the database.  The first process that finds it missing or old upgrades it
+in one transaction, under an advisory lock.  `tables.sql` has one section for each version, with the changes.
 """
 
 from __future__ import annotations
@@ -18,35 +15,15 @@ from detent.errors import StoreMismatch, UsageError
 from detent.stores.postgres.link import LATER_S, SOON_S, Link, Refusal
 from detent.text import quote
 
-VERSION = 6
-OLDEST = 6  # the oldest schema version whose program can use this schema
+VERSION = 1
+OLDEST = 1  # the oldest schema version whose program can use this schema
 SERVER_OLDEST = 130_000
-TABLES = "tables.sql"
-FUNCTIONS = (
-    "clock.sql",
-    "lanes.sql",
-    "gates.sql",
-    "claim.sql",
-    "parked.sql",
-    "grant.sql",
-    "calls.sql",
-    "find.sql",
-    "finish.sql",
-    "prune.sql",
-)
 _LACKING = ("3F000", "42P01")  # no such schema, no such table
-_DROP_FUNCTIONS = """
-DO $$ DECLARE one record; BEGIN
-    FOR one IN SELECT oid::regprocedure AS name FROM pg_proc
-               WHERE pronamespace = current_schema()::regnamespace LOOP
-        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', one.name);
-    END LOOP;
-    FOR one IN SELECT oid::regclass AS name FROM pg_class
-               WHERE relnamespace = current_schema()::regnamespace AND relkind = 'c' LOOP
-        EXECUTE format('DROP TYPE %s CASCADE', one.name);
-    END LOOP;
-END $$;
+_BEGIN_WORLD = """
+INSERT INTO world SELECT 1, gen_random_uuid()::text, '', {}, 0, now, now, 0, 0, 0 FROM clock() AS now
 """
+# The cluster and its timeline: a promotion or a restored backup begins another.
+SYSTEM = "{}cluster() || left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -69,7 +46,7 @@ def prepare(link: Link, schema: str) -> None:
 def _version(link: Link, schema: str) -> int:
     """The version of the schema; 0: it does not exist."""
     try:
-        found = link.call(f'SELECT json_build_array(version, oldest) FROM "{schema}".world', SOON_S)
+        found = link.call(f'SELECT json_build_array(number, oldest) FROM "{schema}".schema_version', SOON_S)
     except Refusal as refusal:
         if refusal.code not in _LACKING:
             raise
@@ -103,8 +80,8 @@ def _have(link: Link, schema: str) -> int:
     """The version, read under the lock.  Raises if the schema belongs to another program."""
     name = link.literal(schema)
     relations = f"FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = {name}"
-    if link.run(f"SELECT count(*) {relations} AND relname = 'world'", SOON_S) != "0":
-        return int(link.run(f'SELECT version FROM "{schema}".world', SOON_S))
+    if link.run(f"SELECT count(*) {relations} AND relname = 'schema_version'", SOON_S) != "0":
+        return int(link.run(f'SELECT number FROM "{schema}".schema_version', SOON_S))
     if link.run(f"SELECT count(*) {relations}", SOON_S) != "0":
         raise StoreMismatch(
             f'the schema "{schema}" of the store belongs to another program: '
@@ -119,25 +96,19 @@ def _script(link: Link, schema: str, have: int) -> str:
     begin = f'CREATE SCHEMA "{schema}";' if exists == "0" else ""
     begin += f' SET LOCAL search_path TO "{schema}", pg_temp;'
     steps = [step for version, step in sections() if version > have]
-    functions = [_DROP_FUNCTIONS, *map(_read, FUNCTIONS)]
-    header = f"UPDATE world SET version = {VERSION}, oldest = {OLDEST}"
     if not have:
-        header = (
-            f"INSERT INTO world SELECT 1, {VERSION}, {OLDEST}, gen_random_uuid()::text, '', system_now(),"
-            " 0, now, now, now FROM clock() AS now"
-        )
-    return " ".join((begin, *steps, *functions, header))
+        steps.append(_BEGIN_WORLD.format(SYSTEM.format("")) + ";")
+    mark = f"INSERT INTO schema_version VALUES (1, {VERSION}, {OLDEST})"
+    change = f"UPDATE SET number = {VERSION}, oldest = {OLDEST}"
+    return " ".join((begin, *steps, f"{mark} ON CONFLICT (one) DO {change}"))
 
 
 def sections() -> Iterator[tuple[int, str]]:
     """Each version, with the changes to the tables of the version before."""
-    for section in _read(TABLES).split("-- version ")[1:]:
+    script = (Path(__file__).parent / "sql" / "tables.sql").read_text(encoding="utf-8")
+    for section in script.split("-- version ")[1:]:
         version, _, rest = section.partition("\n")
         yield int(version), rest
-
-
-def _read(name: str) -> str:
-    return (Path(__file__).parent / "sql" / name).read_text(encoding="utf-8")
 
 
 def _refuse_old_server(link: Link) -> None:

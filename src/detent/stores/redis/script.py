@@ -10,22 +10,17 @@ from __future__ import annotations
 from functools import cache, cached_property
 from hashlib import sha1
 
-# A script holds only the parts that its verbs need, because EVALSHA sets up all of them at each call.
-CLAIM = ("instances", "lanes", "parked", "gates", "grants", "quick_claim", "candidates", "claim")
 PARTS = {
-    ("claim", "declare_dead"): CLAIM,
-    ("renew", "finish", "cancel"): ("records", "gates", "quick_finish", "settle"),
-    ("finish_and_claim",): (*CLAIM, "records", "quick_finish", "settle", "finish_and_claim"),
-    ("look", "set_jobs", "advance", "put"): ("records", "plan"),
-    ("find", "prune_surplus", "prune_old", "prune_jobs", "tidy_up", "note", "notes"): ("merge", "queries"),
-    ("charge", "reset", "forget", "count"): ("gates", "queues"),
+    "look": ("header", "records", "look"),
+    "commit": ("header", "records", "commit"),
+    "free": ("header", "records", "commit"),
+    "steps": ("header", "records", "steps"),
+    "find": ("find",),
+    "tidy": ("header", "tidy"),
 }
-FIRST, LAST = ("header", "messages", "general", "fires", "steps"), "call"
-# Most calls need none of these parts; each is set up at its first use.
-LATE_PARTS = ("general", "steps", "records", "instances", "lanes", "parked", "gates")
 # A full server refuses a whole function, but refuses only the commands of a script that need memory.  So the
 # scripts that can free memory are not functions.
-SELDOM = (("merge", "queries"), ("gates", "queues"))
+NO_FUNCTIONS = ("free", "find", "tidy")
 
 # Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _EVAL = "if redis.replicate_commands then redis.replicate_commands() end\n{}\nreturn answer()"
@@ -62,26 +57,13 @@ class Script:
 
 
 @cache
-def script_of(verb: str) -> Script:
-    parts = next(parts for verbs, parts in PARTS.items() if verb in verbs)
-    return Script("\n".join(map(_text_of, (*FIRST, *parts, LAST))), parts not in SELDOM)
+def script_of(name: str) -> Script:
+    return Script("\n".join(map(_text_of, PARTS[name])), name not in NO_FUNCTIONS)
 
 
 def _text_of(part: str) -> str:
     with open(f"{__file__.rpartition('/')[0]}/lua/{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
-        text = file.read()
-    return _set_up_late(part, text) if part in LATE_PARTS else text
-
-
-def _set_up_late(part: str, text: str) -> str:
-    """Wrap a part so that it is set up at its first use."""
-    return (
-        f"local made_{part}\n"
-        f"local function the_{part}()\n"
-        f"if not made_{part} then\n"
-        f"made_{part} = (function()\n{text}\nreturn {part}\nend)()\n"
-        f"end\nreturn made_{part}\nend"
-    )
+        return file.read()
 
 
 def _digest(text: str) -> str:

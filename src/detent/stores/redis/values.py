@@ -1,35 +1,25 @@
-"""Converts values to the arguments of the Lua scripts, and their replies to values.
+"""How records are written in Redis: a text of the fire, which never changes, and a line of its state.
 
-A fire is a JSON text; `rules` holds the fields that the scripts read.  Instants are Unix seconds.  Replies
-have numbers as texts, because cjson rounds them.
+The line starts with words that the scripts read, then has a JSON list that only Python reads:
+
+    version, first fence and first id of the commit that wrote it; run_at; look_at; flags; kind of outcome;
+    expires; ttl_s; lane|queue|job; list
+
+A number below 0 in `fence`, `ran_fence` and `id` counts from the first one of that commit.  So a script adds
+the same words to each line of a commit, and need not change them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import (
-    Ask,
-    Attempt,
-    Claim,
-    Fire,
-    Note,
-    Outcome,
-    Plan,
-    Policy,
-    Query,
-    Report,
-    Row,
-    Verdict,
-    Watermark,
-)
-from detent.stores.base import is_planned
+from detent.model import Attempt, Fire, Outcome, State, Verdict
 from detent.stores.encoding import (
     instant_of,
     outcome_of,
@@ -39,145 +29,65 @@ from detent.stores.encoding import (
     read_outcome,
     seconds_of,
 )
+from detent.stores.engine.driver import moves_with_clock
+from detent.stores.engine.record import Record, Tier
+from detent.stores.redis.indexes import Names, names_of, places_of
 
-REPORT_WORDS = 5
-_COMMON = b',"job":'  # in the text of a message, its own fields come before, shared ones after
-_NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":""', 4
-FIRST_TEXT = 9  # the index of the first text among a script's arguments, from 1
+_COMMON = b',"job":'  # in the text of a fire, its own fields come before, shared ones after
+_NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":"","lane":""', 5
+NEVER = 9e15  # JSON has no infinity
+_STATES: dict[str, State] = {"p": "pending", "c": "claimed", "o": "over"}
+_TIERS: dict[str, Tier] = {"p": "plain", "j": "judged", "h": "hook"}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def to_json(value: Any) -> bytes:
-    """JSON as UTF-8.  A file name may hold bytes that are not Unicode; they are escaped."""
-    return to_text(_encode(value))
+class Kept(Record):
+    """A record that was read, with the indexes that it is in."""
+
+    __slots__ = ("names", "until")
+
+    names: Names
+    until: float  # its expiry, as it is kept
 
 
-def to_text(text: str) -> bytes:
+def to_bytes(text: str) -> bytes:
+    """UTF-8.  A file name may hold bytes that are not Unicode; they are escaped."""
     try:
         return text.encode()
     except UnicodeEncodeError:
         return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):04x}", text).encode()
 
 
+def to_json(value: Any) -> bytes:
+    return to_bytes(_encode(value))
+
+
 def of_json(text: bytes) -> Any:
     return json.loads(text.decode("utf-8", "backslashreplace"))
+
+
+@lru_cache(maxsize=1024)
+def _word(text: str) -> str:
+    return _encode(text)
 
 
 # Fires.
 
 
-def fire_text(fire: Fire) -> bytes:
-    values: dict[str, Any] = {
-        "key": fire.key,
-        "job": fire.job,
-        "due": fire.due_at.timestamp(),
-        "run_id": fire.run_id,
-        "queue": fire.queue,
-        "start_by": seconds_of(fire.start_by),
-        "policy": policy_text(fire.policy),
-        "origin": fire.origin,
-        "revision": fire.revision,
-        "payload": fire.payload,
-        "first": seconds_of(fire.first_at),
-        "instants": fire.instants if fire.instants != 1 else None,
-        "rules": _light_rules(fire) if _is_light(fire) else _rules(fire),
-    }
-    return to_json(_given(values))
-
-
-def fire_of(text: bytes) -> Fire:
-    found = of_json(text)
-    rules, get = found.get("rules"), found.get
-    return Fire(
-        found["key"],
-        found["job"],
-        instant(found["due"]),
-        found["run_id"],
-        found["queue"],
-        rules.get("lane", "") if rules else "",
-        instant_of(get("start_by")),
-        policy_of(found["policy"]),
-        found["origin"],
-        found["revision"],
-        found["payload"],
-        instant_of(get("first")),
-        get("instants", 1),
-    )
-
-
-def _rules(fire: Fire) -> dict[str, Any]:
-    policy = fire.policy
-    return _given(
-        {
-            "lane": fire.lane or None,
-            "concurrency": policy.concurrency,
-            "width": policy.max_running,
-            "catch_up": policy.catch_up,
-            "claim_s": policy.claim_s,
-            "grace_s": policy.grace_s,
-            "late": [hook for hook in policy.hooks if hook.startswith("on_late")] or None,
-            "planned": is_planned(fire) or None,
-            "start_text": _start_text(fire),
-            "unique_s": policy.unique_s or None,
-            **_gates(policy),
-        }
-    )
-
-
-def _gates(policy: Policy) -> dict[str, Any]:
-    values: dict[str, Any] = {"rate_key": policy.rate_key} if policy.rate_key else {}
-    if policy.breaker:
-        values["breaker"] = policy.breaker
-        values["threshold"] = policy.breaker_threshold
-        values["cooldown"] = policy.breaker_cooldown_s
-    return values
-
-
-def _start_text(fire: Fire) -> str | None:
-    return f"{fire.start_by:%Y-%m-%dT%H:%M:%SZ}" if fire.start_by else None
-
-
-# Light fires are messages without a lane.  Many of them share their rules and the end of their text.
-
-
-def _is_light(fire: Fire) -> bool:
-    hooks = fire.policy.hooks
-    is_late = bool(hooks) and any(hook.startswith("on_late") for hook in hooks)
-    return fire.origin == "push" and not fire.lane and not is_late
-
-
-def _light_rules(fire: Fire) -> dict[str, Any]:
-    policy = fire.policy
-    rare = _gates(policy) | _given({"start_by": seconds_of(fire.start_by), "start_text": _start_text(fire)})
-    rules = {"is_light": True, "claim_s": policy.claim_s, "unique_s": policy.unique_s or None}
-    return _given(rules | {"rare": rare or None})
-
-
-def put_values(fires: Sequence[Fire]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The distinct rules, and for each fire four words: key, due instant, number of its rules, text."""
-    rules: list[dict[str, Any]] = []
-    kinds: dict[tuple[Any, ...], tuple[bytes, str]] = {}  # number of the rules, and end of the text
-    words: list[bytes] = []
-    alike, number, end = None, b"0", ""
-    due_at, due, due_word = None, "", b""
+def fire_texts(fires: Iterable[Fire]) -> list[bytes]:
+    """The texts of fires.  Writes what fires of one kind share only once."""
+    ends: dict[tuple[Any, ...], str] = {}
+    texts, due_at, due = [], None, ""
     for fire in fires:
-        key, job, at, run_id, queue, lane, start_by, policy, origin, revision, payload, _, _ = fire
-        if alike != (alike := (job, queue, lane, start_by, id(policy), origin, revision)):
-            number, end = kinds.get(alike) or kinds.setdefault(alike, _kind_of(fire, rules))
+        key, job, at, run_id, queue, lane, start_by, policy, origin, revision, payload, first_at, count = fire
+        alike = (job, queue, start_by, id(policy), origin, revision, first_at, count)
+        end = ends.get(alike) or ends.setdefault(alike, _end_of_text(fire))
         if at is not due_at:
             due_at, due = at, repr(at.timestamp())
-            due_word = due.encode()
         own = f'{{"key":{_encode(key)},"due":{due},"run_id":{_encode(run_id)},"payload":{_encode(payload)},'
-        words += (key.encode(), due_word, number, to_text(own + end) if end else fire_text(fire))
-    return rules, words
-
-
-def _kind_of(fire: Fire, rules: list[dict[str, Any]]) -> tuple[bytes, str]:
-    """Add its rules; return their number and the end of its text; 0 and "" if it is not light."""
-    if not _is_light(fire):
-        return b"0", ""
-    rules.append({"job": fire.job, "queue": fire.queue} | _light_rules(fire))
-    return b"%d" % len(rules), _end_of_text(fire)
+        own += f'"lane":{_encode(lane)},' if lane else '"lane":"",'
+        texts.append(to_bytes(own + end))
+    return texts
 
 
 def _end_of_text(fire: Fire) -> str:
@@ -188,8 +98,30 @@ def _end_of_text(fire: Fire) -> str:
         "policy": policy_text(fire.policy),
         "origin": fire.origin,
         "revision": fire.revision,
+        "first": seconds_of(fire.first_at),
+        "instants": fire.instants if fire.instants != 1 else None,
     }
-    return _encode(_given(values))[1:]
+    return _encode({name: value for name, value in values.items() if value is not None})[1:]
+
+
+def fire_of(text: bytes) -> Fire:
+    found = of_json(text)
+    get = found.get
+    return Fire(
+        found["key"],
+        found["job"],
+        instant(found["due"]),
+        found["run_id"],
+        found["queue"],
+        found["lane"],
+        instant_of(get("start_by")),
+        policy_of(found["policy"]),
+        found["origin"],
+        found["revision"],
+        found["payload"],
+        instant_of(get("first")),
+        get("instants", 1),
+    )
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:
@@ -206,179 +138,125 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
         end, due = text[cut:], own["due"]
         like = alike.get(end) or alike.setdefault(end, fire_of(_NOBODY + end))
         at = instants.get(due) or instants.setdefault(due, instant(due))
-        _, job, _, _, queue, lane, start_by, policy, origin, revision, _, first_at, count = like
-        mine = own["key"], job, at, own["run_id"], queue, lane, start_by, policy, origin, revision
+        _, job, _, _, queue, _, start_by, policy, origin, revision, _, first_at, count = like
+        mine = own["key"], job, at, own["run_id"], queue, own["lane"], start_by, policy, origin, revision
         fires.append(Fire(*mine, own["payload"], first_at, count))
     return fires
 
 
-# Requests and replies.
+# States.
 
 
-def ask_values(ask: Ask) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "node": ask.node,
-        "number": ask.number,
-        "limit": ask.limit,
-        "queues": ask.queues,
-    }
-    if ask.ttl_s:
-        values["ttl_s"] = ask.ttl_s
-    if ask.hooks:
-        values["hooks"] = ask.hooks
-    if ask.dead:
-        values["dead"] = ask.dead
-    if ask.without:
-        values["without"] = ask.without
-    return values
+def line_of(one: Record) -> bytes:
+    """The line of a record's state, without the words that the script adds."""
+    fire, outcome = one.fire, one.outcome
+    flags = f"{one.state[0]}{one.tier[0]}{fire.origin == 'push':d}{one.is_parked:d}0{moves_with_clock(one):d}"
+    _, _, job, lane_queue, _ = places_of(fire.queue, fire.lane, fire.job)
+    ran_node = "1" if one.ran_node == one.node else _word(one.ran_node)
+    more = (
+        f"{_outcome(one.disposition)},{_outcome(one.stop)},{_outcome(outcome)},{_verdict(one)},"
+        f"{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d}"
+        if one.verdict or one.outcome or one.stop or one.disposition or one.waits
+        else "0"
+    )
+    return to_bytes(
+        f"{one.run_at!r} {one.look_at!r} {flags} {outcome.kind if outcome else '-'}"
+        f" {one.expires!r} {one.ttl_s!r} {lane_queue}|{job} "
+        f"[{one.id},{one.attempt},{one.recorded},{one.fence},{_word(one.node)},{one.ask},"
+        f"{ran_node},{one.ran_fence},{one.ran_at!r},{more}]"
+    )
 
 
-def plan_values(plan: Plan, texts: list[bytes]) -> dict[str, Any]:
-    return {
-        "job": plan.job,
-        "revision": plan.revision,
-        "since": plan.since.timestamp(),
-        "until": plan.until.timestamp(),
-        "spans": [fire.first_at.timestamp() for fire in plan.fires if fire.instants > 1 and fire.first_at],
-        "fires": [
-            {
-                "text": add_text(texts, fire_text(fire)),
-                "due": fire.due_at.timestamp(),
-                "first": (fire.first_at or fire.due_at).timestamp(),
-            }
-            for fire in plan.fires
-        ],
-    }
+def _verdict(one: Record) -> str:
+    verdict = one.verdict
+    if verdict is None:
+        return "0"
+    if verdict.again_in_s is None and verdict.counts and verdict.outcome == one.outcome:
+        return "1"
+    return _encode([outcome_text(verdict.outcome), verdict.again_in_s, verdict.counts])
 
 
-def query_values(query: Query) -> dict[str, Any]:
-    values: dict[str, Any] = {"state": query.state, "origins": list(query.origins)}
-    values |= {"queues": list(query.queues), "kinds": list(query.kinds), "upcoming": query.upcoming}
-    jobs = tuple(job for job in query.jobs if query.job in ("", job)) if query.jobs else (query.job,)
-    values |= {"jobs": list(jobs)} if query.jobs or query.job else {}
-    values |= {"key": query.key} if query.key else {}
-    values |= {"keys": list(query.keys)} if query.keys else {}
-    values |= {"before": {"due": query.before[0].timestamp(), "key": query.before[1]}} if query.before else {}
-    for name, at in (("since", query.since), ("until", query.until)):
-        values |= {name: at.timestamp()} if at else {}
-    return values
+@lru_cache(maxsize=256)  # most attempts share it
+def _outcome(outcome: Outcome | None) -> str:
+    return "null" if outcome is None else _encode(outcome_text(outcome))
 
 
-def report_values(reports: Sequence[Report]) -> list[bytes]:
-    """Five words for each report: key, fence, outcome, fields for the history, rare fields.  Then the outputs
-    and follow-up fires; the rare fields refer to them by index."""
-    words: list[bytes] = []
-    texts: list[bytes] = []
-    first = FIRST_TEXT + REPORT_WORDS * len(reports)
-    for report in reports:
-        claim, verdict = report.claim, report.verdict
-        status = f'"status":{report.status},' if report.status is not None else ""
-        words += (
-            claim.fire.key.encode(),
-            b"%d" % claim.fence,
-            _outcome_word(verdict.outcome),
-            f'{{{status}"took_s":{report.took_s!r}}}'.encode(),
-            _more_of(report, texts, first),
+@lru_cache(maxsize=256)
+def _read_outcome(text: str | None) -> Outcome | None:
+    return outcome_of(text)
+
+
+def records_of(words: Sequence[bytes]) -> list[Kept]:
+    """The records of these words: for each a line and a text."""
+    if not words:
+        return []
+    lines = [line.decode("utf-8", "backslashreplace").split(" ", 10) for line in words[::2]]
+    lists = json.loads(f"[{','.join([line[10] for line in lines])}]")
+    fires = fires_of(words[1::2])
+    return [_record_of(*parts) for parts in zip(fires, lines, lists, strict=True)]
+
+
+def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
+    version, first_fence, first_id, run_at, look_at, flags, _, expires, ttl_s, _, _ = line
+    number, attempt, recorded, fence, node, ask, ran_node, ran_fence, ran_at, *rare = more
+    one: Kept = object.__new__(Kept)
+    one.fire, one.version = fire, int(version)
+    one.id = number if number > 0 else int(first_id) - number
+    one.state, one.tier, one.is_parked = _STATES[flags[0]], _TIERS[flags[1]], flags[3] == "1"
+    one.run_at, one.look_at = float(run_at), float(look_at)
+    one.expires, one.ttl_s = float(expires), float(ttl_s)
+    one.attempt, one.recorded, one.node, one.ask = attempt, recorded, node, ask
+    one.fence = fence if fence >= 0 else int(first_fence) - fence - 1
+    one.ran_node = node if ran_node == 1 else ran_node
+    one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
+    one.ran_at = ran_at
+    one.disposition = one.stop = one.outcome = one.verdict = None
+    one.over_at, one.keep_until, one.waits = 0.0, 0.0, False
+    if len(rare) > 1:
+        disposition, stop, outcome, verdict, one.over_at, one.keep_until, waits = rare
+        one.disposition, one.stop = _read_outcome(disposition), _read_outcome(stop)
+        one.outcome, one.waits = _read_outcome(outcome), waits == 1
+        if verdict == 1 and one.outcome:
+            one.verdict = Verdict(one.outcome)
+        elif verdict:
+            one.verdict = Verdict(read_outcome(verdict[0]), verdict[1], verdict[2])
+    one.names, one.until = names_of(one), one.expires
+    return one
+
+
+# Histories: JSON lists without their brackets, so that a script can append to them.
+
+
+def attempt_text(one: Attempt) -> bytes:
+    started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
+    return to_bytes(
+        f"[{one.number},{_word(one.node)},{one.fence},{started!r},{ended!r},{_outcome(one.outcome)},"
+        f"{'null' if one.status is None else one.status},{one.took_s!r},{_encode(one.result)}]"
+    )
+
+
+def tail_text(one: Attempt) -> bytes:
+    return json.dumps([one.number, one.tail.decode("latin-1")]).encode()
+
+
+def attempts_of(text: bytes | None, tails: bytes | None) -> tuple[Attempt, ...]:
+    """The attempts of a history; with their output, if it was read too."""
+    outputs = dict(of_json(b"[%b]" % tails)) if tails else {}
+    found = []
+    for words in of_json(b"[%b]" % text) if text else ():
+        number, node, fence, started, ended, outcome, status, took_s, result = words
+        found.append(
+            Attempt(
+                number=number,
+                node=node,
+                fence=fence,
+                started_at=instant(started),
+                ended_at=instant(ended),
+                outcome=read_outcome(outcome),
+                status=status,
+                took_s=took_s,
+                tail=outputs.get(number, "").encode("latin-1"),
+                result=result,
+            )
         )
-    return words + texts
-
-
-@lru_cache(maxsize=64)  # most reports share it
-def _outcome_word(outcome: Outcome) -> bytes:
-    return to_text(outcome_text(outcome))
-
-
-def _more_of(report: Report, texts: list[bytes], first: int) -> bytes:
-    _, again_in_s, counts = report.verdict
-    if again_in_s is None and counts and not (report.result or report.tail or report.follow):
-        return b""
-    values: dict[str, Any] = {
-        "again_in_s": again_in_s,
-        "counts": None if counts else False,
-        "result": report.result or None,
-        "tail": add_text(texts, report.tail, first) if report.tail else None,
-        "follow": [add_text(texts, fire_text(fire), first) for fire in report.follow] or None,
-    }
-    return to_json(_given(values))
-
-
-def add_text(texts: list[bytes], text: bytes, first: int = FIRST_TEXT) -> int:
-    texts.append(text)
-    return first + len(texts) - 1
-
-
-def claims_of(said: Sequence[Any], now: float, node: str) -> tuple[Claim, ...]:
-    """Four words for each claim: fire, fence, attempt, and the rest, which most claims share."""
-    rests: dict[bytes, tuple[Any, ...]] = {}
-    claims = []
-    for fire, fence, attempt, rest in zip(
-        fires_of(said[::4]), said[1::4], said[2::4], said[3::4], strict=True
-    ):
-        if rest not in rests:
-            found = of_json(rest)
-            ttl_s = float(found["ttl_s"])
-            disposition, success = outcome_of(found.get("sentence")), instant_of(found.get("success"))
-            rests[rest] = ttl_s, instant(now + ttl_s), disposition, success
-        claims.append(Claim(fire, node, fence, attempt, *rests[rest]))
-    return tuple(claims)
-
-
-def verdict_of(said: int | bytes, reported: Verdict) -> Verdict | None:
-    """0: a newer claim has the fire; 1: the reported verdict stands; else the verdict that stands."""
-    if isinstance(said, int):
-        return reported if said else None
-    found = of_json(said)
-    again_in_s = found.get("again_in_s")
-    outcome = read_outcome(found["outcome"])
-    return Verdict(outcome, None if again_in_s is None else float(again_in_s), found["counts"])
-
-
-def watermarks_of(found: Any) -> dict[str, Watermark]:
-    return {job: Watermark(instant(float(at)), revision) for job, at, revision in found or ()}
-
-
-def row_of(found: Mapping[str, Any], text: bytes, tails: list[bytes]) -> Row:
-    return Row(
-        fire=fire_of(text),
-        state=found["state"],
-        attempt=found["attempt"],
-        node=found.get("node", ""),
-        fence=int(found["fence"]),
-        run_at=instant_of(found.get("run_at")),
-        claimed_at=instant_of(found.get("claimed_at")),
-        over_at=instant_of(found.get("over_at")),
-        outcome=outcome_of(found.get("outcome")),
-        stop=outcome_of(found.get("stop")),
-        attempts=tuple(
-            _attempt_of(one, tails[place] if tails else b"")
-            for place, one in enumerate(found["attempts"] or ())
-        ),
-    )
-
-
-def _attempt_of(found: Mapping[str, Any], tail: bytes) -> Attempt:
-    return Attempt(
-        number=found["number"],
-        node=found["node"],
-        fence=int(found["fence"]),
-        started_at=instant(float(found["started"])),
-        ended_at=instant(float(found["ended"])),
-        outcome=read_outcome(found["outcome"]),
-        status=found.get("status"),
-        took_s=float(found["took"]),
-        tail=tail,
-        result=found.get("result", ""),
-    )
-
-
-def note_of(found: Mapping[str, Any]) -> Note:
-    written = instant(float(found["written"]))
-    return Note(found["name"], found["text"], written, instant_of(found.get("ends")))
-
-
-# Parts.
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out None: Lua would get a null that is not nil."""
-    return {name: value for name, value in values.items() if value is not None}
+    return tuple(found)

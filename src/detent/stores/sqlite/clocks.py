@@ -1,4 +1,4 @@
-"""The clocks of a SQLite store, and the header of its file."""
+"""The clocks of a SQLite store."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,16 +31,3 @@ class Clocks(NamedTuple):
             if self.monotonic() - before <= READ_WITHIN_S:
                 break
         return wall, before
-
-
-class Header(NamedTuple):
-    """The state of the store as a whole, and the file, device and boot that last wrote it."""
-
-    epoch: str
-    file: str
-    device: str
-    boot: str
-    clock: float
-    quarantined_until: float = 0.0
-    longest_ttl_s: float = 0.0
-    wakeups: int = 0

@@ -6,8 +6,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-VERSION = 3
-OLDEST = 2  # the oldest schema version whose program can use this schema
+VERSION = 1
+OLDEST = 1  # the oldest schema version whose program can use this schema
 APPLICATION_ID = 0x64746E74  # "dtnt"; marks the file as a detent store
 
 
@@ -30,9 +30,9 @@ def roll_back(db: sqlite3.Connection) -> None:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Up to version 2 there was no table `version`."""
+    """0: the file is empty."""
     has_table = number_of(db, "SELECT count(*) FROM sqlite_master WHERE name = 'version'")
-    return number_of(db, "SELECT max(number) FROM version" if has_table else "PRAGMA user_version")
+    return number_of(db, "SELECT max(number) FROM version") if has_table else 0
 
 
 def upgrade(db: sqlite3.Connection) -> None:

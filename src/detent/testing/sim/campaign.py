@@ -15,7 +15,7 @@ from typing import Any
 
 from detent import clock
 from detent.testing.sim.fleet import LARGE, SCENARIOS, SMALL, Sim
-from detent.testing.sim.mutants import MUTANTS, planted, scenario_of
+from detent.testing.sim.mutants import MUTANTS
 from detent.testing.sim.triggers import TriggerSim
 
 PROCESSES = 2
@@ -48,27 +48,28 @@ def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
     return total, broken
 
 
-def hunt(mutant: type) -> tuple[str, int | None, str]:
+def hunt(name: str) -> tuple[str, int | None, str]:
     """Return the first seed that finds the planted bug, and the violation.  Seeds of its own scenario come
     first."""
 
     def is_other(seed: int) -> bool:
-        return SCENARIOS[seed % len(SCENARIOS)] != scenario_of(mutant)
+        return SCENARIOS[seed % len(SCENARIOS)] != mutant.scenario
 
+    mutant = MUTANTS[name]
     for seed in sorted(range(MUTANT_SEEDS), key=is_other):
-        try:
-            _, broken, _ = simulate(seed, **planted(mutant))
-        except Exception as error:  # a planted bug may break anything
-            broken = [repr(error)]
+        with mutant.planted() as choices:
+            try:
+                _, broken, _ = simulate(seed, **choices)
+            except Exception as error:  # a planted bug may break anything
+                broken = [repr(error)]
         if broken:
-            return mutant.__name__, seed, broken[0]
-    return mutant.__name__, None, ""
+            return name, seed, broken[0]
+    return name, None, ""
 
 
 def hunt_all(names: list[str]) -> Iterator[tuple[str, int | None, str]]:
-    mutants = [one for one in MUTANTS if not names or one.__name__ in names]
     with get_context("spawn").Pool(PROCESSES) as pool:
-        yield from pool.imap_unordered(hunt, mutants)  # in any order: some bugs take long to find
+        yield from pool.imap_unordered(hunt, names or list(MUTANTS))  # some bugs take long to find
 
 
 def idle(hours: float = 10.0) -> Iterator[str]:

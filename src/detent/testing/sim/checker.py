@@ -8,22 +8,14 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from copy import deepcopy
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Any, NamedTuple
 
-from detent.clock import instant
-from detent.model import Ask, Claim, Command, Fire, Grants, Job, Outcome, Watermark, Watermarks, Work
+from detent.model import Claim, Command, Fire, Job, Outcome, Watermark, Work
 from detent.rules.planning import fire_at, lane_of
-from detent.rules.trust import STEP_S
-from detent.stores.base import leap
-from detent.stores.memory.store import MemoryStore
-from detent.stores.record import Entry
+from detent.stores.engine.record import Record
 
 REPORT_S = 600.0  # a node that lived this much longer had time to report how a fire ended
-LATE_MAX_S = 2.0
-ROUNDING_S = 1e-3  # smaller differences are rounding, not a step
 SETTLE_S = 2.0  # if only nodes die, a verdict reaches the store within this time
 FAILURES = ("failed", "timed-out", "lost", "missed", "rejected")
 
@@ -59,6 +51,7 @@ class Shadow:
         self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of recorded hooks
+        self.graces: dict[str, list[float]] = defaultdict(list)  # lane -> when its graces end
 
     def revise(
         self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
@@ -94,11 +87,23 @@ class Shadow:
             return f"{name} resumes at {after.at}, and reached {reached} before"
         return ""
 
-    def end(self, entry: Entry, job: Job | None, at: float) -> None:
+    def copy(self) -> Shadow:
+        other = Shadow()
+        other.finals.update((key, list(finals)) for key, finals in self.finals.items())
+        other.graces.update((lane, list(ends)) for lane, ends in self.graces.items())
+        other.in_force, other.past = dict(self.in_force), list(self.past)
+        other.reached, other.pushed, other.hooks = dict(self.reached), set(self.pushed), set(self.hooks)
+        return other
+
+    def reach(self, fire: Fire) -> None:
+        if fire.origin == "schedule":
+            self.reached[fire.job] = max(fire.due_at, self.reached.get(fire.job, fire.due_at))
+
+    def end(self, record: Record, job: Job | None, at: float) -> None:
         """Record the end of a fire; the end of a span is the end of each of its instants."""
-        fire = entry.fire
-        assert entry.outcome
-        final = Final(entry.outcome, entry.node, at, fire)
+        fire = record.fire
+        assert record.outcome
+        final = Final(record.outcome, record.node, at, fire)
         if fire.origin == "hook":
             return
         for key in keys_of(fire, job):
@@ -109,101 +114,6 @@ class Shadow:
         for job, since, end in self.past + [InForce(*force, until) for force in self.in_force.values()]:
             keys.update(fire_at(job, at).key for at in job.schedule.between(since, min(end, until)))
         return keys
-
-
-class CheckedStore(MemoryStore):
-    """The reference store with failovers, which reports its actions to a checker.  Its clock behaves like a
-    server's: a step too small to be noticed moves the end of claims."""
-
-    unnoticed_s = STEP_S
-    STATE = (
-        "_watermarks", "_reached", "_generations", "_asks", "_fences", "_longest_ttl_s", "_successes",
-        "shadow",
-    )  # fmt: skip
-
-    def __init__(
-        self, wall: Any, monotonic: Any, wake: Any, manifests: dict[str, dict[str, Job]], checker: Checker
-    ) -> None:
-        super().__init__(wall, monotonic, wake)
-        self.shadow, self.manifests, self.checker = Shadow(), manifests, checker
-        self.calls: Counter[str] = Counter()
-
-    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
-        before, now = self._read_watermarks(app), instant(self._now())
-        watermarks = super().set_jobs(app, seen, revisions)
-        if watermarks.generation != before.generation:
-            jobs = {name: self.manifests[name][revision] for name, revision in revisions.items()}
-            for name, watermark in watermarks.by_job.items():
-                if before.by_job.get(name, watermark._replace(revision="")).revision != watermark.revision:
-                    wrong = self.shadow.resumes_wrongly(name, before.by_job.get(name), watermark, now)
-                    if wrong:
-                        self.checker.fail(wrong)
-            self.shadow.revise(jobs, before.by_job, watermarks.by_job)
-        return watermarks
-
-    def claim(self, ask: Ask) -> Grants:
-        grants = super().claim(ask)
-        for lane in {claim.fire.lane for claim in grants.claims if claim.fire.lane}:
-            held = [e for e in self._lanes[lane].values() if self._live(e) and e.disposition is None]
-            if held and len(held) > max(e.fire.policy.max_running for e in held):
-                self.checker.fail(f"lane {lane} is claimed by {[e.fire.key for e in held]}")
-        return grants
-
-    def _now(self) -> float:
-        before, now = self._offset, super()._now()
-        if ROUNDING_S < abs(step := self._offset - before) < self.unnoticed_s:
-            for entry in self._open.values():
-                entry.expires -= step
-        return now
-
-    def _record(self, fire: Fire, run_at: float) -> bool:
-        if fire.origin == "hook":
-            self.shadow.hooks.add(fire.key)
-        return super()._record(fire, run_at)
-
-    def _grant(self, entry: Entry, ask: Ask) -> None:
-        late_s = self._now() - entry.run_at
-        if self.checker.is_punctual and entry.state == "pending" and not entry.waits and late_s > LATE_MAX_S:
-            self.checker.fail(f"{entry.fire.key} was claimed {late_s:.0f} s late for nothing")
-        self.checker.grants[entry.fire.key] += 1
-        super()._grant(entry, ask)
-
-    def _reach(self, fire: Fire) -> None:
-        super()._reach(fire)
-        if fire.origin == "schedule":
-            self.shadow.reached[fire.job] = max(fire.due_at, self.shadow.reached.get(fire.job, fire.due_at))
-
-    def _end(self, entry: Entry, outcome: Outcome) -> None:
-        super()._end(entry, outcome)
-        job = self.manifests.get(entry.fire.job, {}).get(entry.fire.revision)
-        self.shadow.end(entry, job, self._monotonic())
-        early = entry.fire.origin == "schedule" and entry.fire.due_at > instant(self._now())
-        if early and outcome.kind != "cancelled" and not self.checker.steps:
-            self.checker.fail(f"{entry.fire.key} was {outcome.kind} before it was due")
-
-    def awaited(self) -> set[str]:
-        """The instants of spans that are not due again yet, because the clock was set back."""
-        spans = [entry.fire for entry in self._open.values() if entry.fire.instants > 1]
-        jobs = {fire.key: self.manifests.get(fire.job, {}).get(fire.revision) for fire in spans}
-        now = instant(self._now())
-        return {key for fire in spans if fire.due_at > now for key in keys_of(fire, jobs[fire.key])}
-
-    def save(self) -> dict[str, Any]:
-        kept = {"shelf": vars(self._index), "graces": self._graces.all_ends}
-        values = chain((entry.fire for entry in self._entries.values()), *self.shadow.finals.values())
-        as_they_are = {id(value): value for value in values}  # immutable, and most of the data: not copied
-        return deepcopy(kept | {name: getattr(self, name) for name in self.STATE}, as_they_are)
-
-    def fail_over(self, saved: dict[str, Any]) -> None:
-        """Continue as a successor that has only the saved state."""
-        for name in self.STATE:
-            setattr(self, name, saved[name])
-        vars(self._index).update(saved["shelf"])
-        self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
-        self._graces.all_ends = saved["graces"]
-        self._new_epoch()
-        # An epoch without a known fence grants its first one after a quarantine, so more than a second later.
-        self.checker.floors.append(max(self._fences.values(), default=leap(0, self._now() + 1)))
 
 
 class Checker:
@@ -223,6 +133,7 @@ class Checker:
         self.only_deaths = False  # only nodes die: a verdict is in the store at once
         self.broken: list[str] = []
         self.grants: Counter[str] = Counter()  # key -> how often it was claimed
+        self.kept: set[str] = set()  # planned by an older revision, and not planned again
         self.revisions: Mapping[str, Mapping[str, Job]] = {}  # of each job, by name
 
     @property
@@ -241,13 +152,13 @@ class Checker:
     def check_revision(self, job: Job, claim: Claim) -> None:
         """Work and policy are of one revision of the job.  So is the lane, unless the fire was claimed
         before: a retry, or a fire that was given back, stays in the lane that it was recorded with.  So does
-        what a failover brings back behind an instant that was claimed."""
+        a fire behind an instant that was claimed: its plan is not made again."""
         fire = claim.fire
         if not fire.revision:
             return  # a manual fire has a policy of its own
         if fire.policy != job.policy:
             self.fail(f"{fire.key} runs the work of {job.revision!r} under a policy of {fire.revision!r}")
-        is_first = self.grants[fire.key] == 1 and not self.failovers
+        is_first = self.grants[fire.key] == 1 and not self.failovers and fire.key not in self.kept
         if fire.origin == "schedule" and is_first and fire.lane != lane_of(job):
             self.fail(f"{fire.key} runs the work of {job.revision!r} in the lane of {fire.revision!r}")
 
@@ -292,10 +203,9 @@ class Checker:
         if "outcome" in fields:
             self.over[fields["fire"], fields["outcome"]] += 1
 
-    def check(self, store: CheckedStore, calm: datetime, end: datetime) -> None:
+    def check(self, shadow: Shadow, due: set[str], end: datetime) -> None:
         """Check that each due instant ended once, was launched once, and was reported once."""
-        shadow = store.shadow
-        for key in sorted(shadow.expected(calm) - store.awaited()):
+        for key in sorted(due):
             if len(finals := shadow.finals.get(key, [])) != 1:
                 self.fail(
                     f"{key} ended {len(finals)} times: {finals}, launched {len(self.launches[key])} times"

@@ -2,7 +2,8 @@
 
 Nodes are killed, stopped, cut off, drained and restarted with other jobs; machines vanish; all of
 them may be down for an hour.  The store is slow, away, loses requests and replies, receives requests
-long after their sender gave up, has its clock set, and fails over without its last writes.
+long after their sender gave up, has its clock set, and fails over without its last writes.  Some requests
+are carried out in steps: others act between look and commit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from detent.errors import StoreUnavailable
 from detent.model import Command, Fire, Job, Policy, Retries
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
-from detent.testing.sim.checker import CheckedStore, Checker
+from detent.stores.base import PAUSE
+from detent.testing.sim.checked_store import CheckedDriver, CheckedStore, Saved
+from detent.testing.sim.checker import Checker
+from detent.testing.sim.slow_calls import SlowCalls
 from detent.testing.sim.virtual_time import Process, VirtualLoop
 from detent.testing.sim.warden import SimWarden
 
@@ -34,6 +38,7 @@ CALM_CLOCK_S = 30.0  # between two small steps: at most one in the lifetime of a
 ASK_S = 0.5
 BRIEF_S = 8.0  # a claim so short that small steps matter
 DELAYS_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
+SLOW_CHANCE = 0.25  # of a request that is carried out in steps
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
 THRICE = Retries(max_attempts=3)
@@ -46,7 +51,7 @@ POLICIES = {
     "replace-two": (30, Policy("Replace", 2, timeout_s=100, retries=TWICE, start_deadline_s=70)),
     "rerun": (90, Policy(timeout_s=90, on_lost="rerun", retries=TWICE, hooks=HOOKED)),
     "allow": (77, Policy("Allow", timeout_s=90, catch_up="all", retries=THRICE)),
-    "brief": (20, Policy("Queue", timeout_s=60)),  # the next fire waits for the lane
+    "brief": (20, Policy("Queue", timeout_s=60, grace_s=3)),  # the next fire waits for the lane
     "short": (300, Policy(start_deadline_s=5, catch_up="skip", hooks=(*HOOKED, "on_late"), late_after_s=20)),
 }
 
@@ -112,7 +117,7 @@ class Sim:
         *,
         fleet: Fleet = SMALL,
         node_type: type[Node] = Node,
-        store_type: type[CheckedStore] = CheckedStore,
+        driver_type: type[CheckedDriver] = CheckedDriver,
         warden_type: type[SimWarden] = SimWarden,
     ) -> None:
         self.rng, self.loop, self.checker = Random(seed), VirtualLoop(), Checker()
@@ -123,12 +128,17 @@ class Sim:
         self.checker.revisions = self.revisions
         self.stepped_s = self.ahead_s = 0.0  # by how much the store's clock was set; and the maximum
         self.nudged_at = -CALM_CLOCK_S  # when it last made a small step
-        self.store = store_type(self.wall, self.loop.time, self.ring, self.revisions, self.checker)
+        clocks = self.wall, self.loop.time
+        self.driver = driver_type(clocks, self.ring, self.revisions, self.checker)
+        self.slow_calls = SlowCalls(self.driver, self.rng, self.loop)
+        self.slow_calls.is_reliable = scenario == "crash"
+        self.store = CheckedStore(self.slow_calls.driver, self.driver)
         self.nodes: dict[str, Node] = {}
         self.cut_off: set[str] = set()
         self.deaf: set[str] = set()  # instances whose requests arrive, but not the replies
         self.deployed: set[str] = set()  # machines that must restart their node
         self.store_away, self.blackout, self.refuses_reports = False, False, False
+        self.unheard: set[asyncio.Task[None]] = set()  # requests whose senders gave up
         self.held: list[Callable[[], Any]] | None = None  # requests that wait for the end of a failover
         self.checker.only_deaths, self.checker.is_punctual = scenario == "crash", scenario == "calm"
         self.periods_s = dict(periods(fleet.jobs))
@@ -178,7 +188,10 @@ class Sim:
                 raise StoreUnavailable("reports are refused")
             if errs and self.faults and self.is_late(method, *args):
                 raise StoreUnavailable("the request is still under way")
-            answer = self.deliver(method, *args)
+            if self.faults and self.rng.random() < SLOW_CHANCE:
+                answer = await self.slow_calls.run(method, *args)
+            else:
+                answer = self.deliver(method, *args)
             if errs and self.faults and self.rng.random() < 0.02:
                 await asyncio.sleep(self.rng.uniform(0, 8 if self.scenario == "gentle" else 35))
             await asyncio.sleep(self.rng.expovariate(1 / 0.005))
@@ -193,21 +206,28 @@ class Sim:
         if self.held is not None and self.rng.random() < 0.3:
             self.held.append(request)
             return True
-        if self.rng.random() >= (0.2 if method.__name__ == "set_jobs" else 0.01):
+        if self.rng.random() >= (0.2 if method.__name__ == "set_jobs" else 0.03):
             return False
-        self.loop.call_later(self.rng.choice(DELAYS_S), request)
+        if self.rng.random() < 0.3:
+            self.loop.call_later(self.rng.choice(DELAYS_S), request)
+        else:  # it is carried out while its sender repeats it
+            task = self.loop.create_task(self.slow_calls.run_unheard(method, *args))
+            self.unheard.add(task)
+            task.add_done_callback(self.unheard.discard)
         return True
 
     def deliver(self, method: Callable[..., Any], *args: Any) -> Any:
         """Carry out the request.  The store must accept jobs only over the current generation, and a plan
         only without a gap."""
-        before, by_job = self.store._generations.get(APP, 0), dict(self.store._watermarks)
-        answer = method(*args)
-        if method.__name__ == "set_jobs" and args[1] != before != self.store._generations.get(APP, 0):
+        if method.__name__ not in ("set_jobs", "advance"):
+            return method(*args)
+        before, by_job = self.driver.state.generations[APP], self.driver.watermarks(APP)
+        answer, after = method(*args), self.driver.watermarks(APP)
+        if method.__name__ == "set_jobs" and args[1] != before != self.driver.state.generations[APP]:
             self.checker.fail(f"jobs over generation {args[1]} were accepted in generation {before}")
         for plan in args[1] if method.__name__ == "advance" else ():
             watermark = by_job.get(plan.job)
-            if watermark and plan.since > watermark.at and self.store._watermarks[plan.job] != watermark:
+            if watermark and plan.since > watermark.at and after[plan.job] != watermark:
                 self.checker.fail(f"a plan from {plan.since} was accepted, with {plan.job} at {watermark.at}")
         return answer
 
@@ -312,7 +332,7 @@ class Sim:
                 continue
             if self.scenario == "deploy":
                 await self.deploy()
-            mild = [self.push] * 4 + [self.prune] * 4 + [self.cancel] * 2 + [self.refuse_reports]
+            mild = [self.push] * 4 + [self.prune] * 4 + [self.cancel] * 2 + [self.refuse_reports, self.pause]
             wild = [self.change, self.store_outage, self.lights_out, self.fail_over, self.step]
             await self.rng.choice(mild + wild if self.scenario in ("rough", "failover") else mild)()
 
@@ -324,15 +344,21 @@ class Sim:
         fire = Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="manual", policy=policy)
         if f"{APP}.skip" in self.jobs:
             self.store.put([fire, fire])
-            self.store.shadow.pushed.add(key)
 
     async def prune(self) -> None:
         """Keep fires for longer than an outage and a clock step: a report may be repeated that late."""
         self.store.prune(APP, 600 if not self.checker.steps else 600 + max(map(abs, STEPS_S)), 10**9)
 
     async def cancel(self) -> None:
-        if keys := sorted(self.store._open):
+        if keys := sorted(one.fire.key for one in self.driver.open_records()):
             self.store.cancel(self.rng.choice(keys), "by hand")
+
+    async def pause(self) -> None:
+        """Pause a job for a while; a failover may forget that."""
+        name = PAUSE + self.rng.choice(list(self.jobs))
+        self.store.note(APP, name, "by hand")
+        self.loop.call_later(self.rng.choice([10, 60, 200]), self.store.note, APP, name, "")
+        self.checker.emit("sim.pause")
 
     async def change(self) -> None:
         self.edit()
@@ -382,14 +408,14 @@ class Sim:
 
     async def fail_over(self) -> None:
         if self.scenario == "failover":
-            saved = self.store.save()
+            saved = self.driver.save()
             self.held = []
             await asyncio.sleep(self.rng.choice([1, 10, 60, 200]))
             self.promote(saved)
 
-    def promote(self, saved: dict[str, Any]) -> None:
+    def promote(self, saved: Saved) -> None:
         """Finish the failover; the requests that waited for the store arrive first."""
-        self.store.fail_over(saved)
+        self.driver.fail_over(saved)
         held, self.held = self.held or [], None
         for request in held:
             request()
@@ -397,7 +423,7 @@ class Sim:
 
     async def deploy(self) -> None:
         """Restart some nodes with new jobs; the store may lose that in a failover.  Then wait, and check."""
-        saved = self.store.save()
+        saved = self.driver.save()
         self.edit()
         self.deployed = {machine for machine in self.nodes if self.rng.random() < 0.7}
         await asyncio.sleep(self.rng.uniform(1, 15))
@@ -424,12 +450,13 @@ class Sim:
         while self.loop.time() < self.hours * 3600 and not self.checker.broken:
             self.check_trust()
             await asyncio.sleep(15)
-        self.faults = False
-        await asyncio.sleep(CALM_S)
+        self.faults, self.slow_calls.is_reliable = False, True
+        await asyncio.sleep(0 if self.checker.broken else CALM_S)
         for task in filter(asyncio.Task.done, instances):
             task.result()
         end = START + timedelta(seconds=self.loop.time() + self.ahead_s, hours=1)
-        self.checker.check(self.store, self.now() - timedelta(seconds=SETTLED_S), end)
+        expected = self.store.shadow.expected(self.now() - timedelta(seconds=SETTLED_S))
+        self.checker.check(self.store.shadow, expected - self.driver.awaited(), end)
         self.check_in_force()
         self.checker.check_none(INEXCUSABLE.get(self.scenario, set()), self.store.shadow)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -438,10 +465,10 @@ class Sim:
     def check_trust(self) -> None:
         """Check that no node trusts a claim for longer than the store keeps it, except after a failover."""
         for holding in [one for node in self.nodes.values() for one in node._held]:
-            entry = self.store._open.get(holding.claim.fire.key)
-            is_its = entry is not None and (entry.state, entry.fence) == ("claimed", holding.claim.fence)
-            if entry and is_its and holding.trusted_by > entry.expires and not self.checker.failovers:
-                self.checker.fail(f"{entry.fire.key} is trusted for longer than it is claimed")
+            record = self.driver.state.records.get(holding.claim.fire.key)
+            is_its = record is not None and (record.state, record.fence) == ("claimed", holding.claim.fence)
+            if record and is_its and holding.trusted_by > record.expires and not self.checker.failovers:
+                self.checker.fail(f"{record.fire.key} is trusted for longer than it is claimed")
 
     def check_in_force(self) -> None:
         """Check that the jobs in force are those that living nodes hold, and that each is planned."""
@@ -452,7 +479,7 @@ class Sim:
         for name, revision in in_force.items():
             if not any(name in jobs and jobs[name].revision == revision for jobs in held):
                 self.checker.fail(f"{name} is in force as {revision!r}, which no living node holds")
-        for name, watermark in self.store._watermarks.items():
+        for name, watermark in self.driver.watermarks(APP).items():
             if watermark.at < self.now():
                 self.checker.fail(f"{name} is not planned since {watermark.at:%H:%M:%S}")
 

@@ -1,27 +1,23 @@
 """Simulates triggers beside nodes in virtual time, with the real trigger code.
 
-The trigger is blocking code, so each trigger has a thread.  Only one of the thread and the loop runs at a
-time: virtual time stands still while the trigger computes, and the trigger waits while the loop does what it
-asked for.  So one seed always gives the same history.
+The trigger is blocking code, so each trigger has a thread, which alternates with the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
-from queue import SimpleQueue
 from typing import Any, cast
 
 from detent.clock import instant
 from detent.errors import StoreUnavailable
-from detent.model import Claim, End, Fire, Job, Work
+from detent.model import Claim, End, Job, Work
 from detent.rules.trust import renew_s, trusted_by
 from detent.runners.running import TooLate
-from detent.testing.sim.checker import CheckedStore
 from detent.testing.sim.fleet import APP, Sim
-from detent.testing.sim.virtual_time import Process
+from detent.testing.sim.virtual_time import Handover, Process
 from detent.testing.sim.warden import SimWarden
 from detent.trigger.claims import Ports, TriggerClaims
 from detent.trigger.locks import TriggerLocks
@@ -34,54 +30,6 @@ FIRST_S = 60.0  # by then nodes have adopted the jobs
 PAUSE_S = 40.0  # the longest time between two triggers of a host
 BACK_S = 300  # the oldest instant that a person asks for
 LOOK_S = 10.0  # the longest time between two renewals of a trigger
-
-
-class Killed(BaseException):
-    """Raised in the thread when its simulated process is killed."""
-
-
-class Handover:
-    """Lets blocking code and an event loop run alternately."""
-
-    def __init__(self) -> None:
-        self._asked: SimpleQueue[Coroutine[Any, Any, Any] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Any] = SimpleQueue()
-        self._failure: BaseException | None = None
-
-    async def run(self, work: Callable[[], Any]) -> None:
-        """Run the blocking code; raise what it raised."""
-        thread = threading.Thread(target=self._work, args=(work,), daemon=True)
-        thread.start()
-        try:
-            while coro := self._asked.get():
-                try:
-                    answer = await coro
-                except StoreUnavailable as error:
-                    answer = error
-                self._answers.put(answer)
-        except BaseException:
-            self._answers.put(Killed())
-            raise
-        finally:
-            thread.join()
-        if self._failure and not isinstance(self._failure, StoreUnavailable):
-            raise self._failure
-
-    def _work(self, work: Callable[[], Any]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._asked.put(None)
-
-    def wait_for(self, coro: Coroutine[Any, Any, Any]) -> Any:
-        """Called by the blocking code: run this on the loop and return its result."""
-        self._asked.put(coro)
-        answer = self._answers.get()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
 
 
 class RemoteStore:
@@ -162,15 +110,6 @@ async def _first(future: asyncio.Future[Any], seconds: float) -> None:
     await asyncio.wait([future], timeout=seconds)
 
 
-class TriggerStore(CheckedStore):
-    """Records which fires were requested manually."""
-
-    def _record(self, fire: Fire, run_at: float) -> bool:
-        if fire.origin == "manual":
-            self.shadow.pushed.add(fire.key)
-        return super()._record(fire, run_at)
-
-
 class TriggerSim(Sim):
     """Nodes die, hosts trigger the same jobs, and some triggers are killed.  The scenario is `crash`: a
     trigger does not repeat a failed call, so a faulty network could make it lose its fire."""
@@ -178,7 +117,7 @@ class TriggerSim(Sim):
     claims_type: type[TriggerClaims] = TriggerClaims
 
     def __init__(self, seed: int, scenario: str = "crash", hours: float = 4.0, **choices: Any) -> None:
-        super().__init__(seed, scenario, hours, store_type=TriggerStore, **choices)
+        super().__init__(seed, scenario, hours, **choices)
         self.running_triggers: set[asyncio.Task[None]] = set()
 
     async def inject_faults(self) -> None:
@@ -228,7 +167,8 @@ class TriggerSim(Sim):
         )
         options = TriggerOptions("global", due_at=self.asked_for(job), started_at=self.now())
         claims = self.claims_type(job, "global", ports)
-        await handover.run(Trigger(job, options, cast(Any, store), claims).fire)
+        with suppress(StoreUnavailable):
+            await handover.run(Trigger(job, options, cast(Any, store), claims).fire)
 
     def asked_for(self, job: Job) -> datetime | None:
         """Sometimes, an instant that the schedule does not have, as requested by a person."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from detent.model import Ask, Outcome, Policy
+from detent.rules.decide import SETTLED_MAX
 from detent.rules.outcomes import lane_taken, node_lost
 from detent.rules.trust import CLAIM_MIN_S, margin_s
-from detent.stores.base import DISPOSITIONS_MAX, ORPHANS_TTL_S, Store
+from detent.stores.base import ORPHANS_TTL_S, Store
 from detent.testing.stores.fixtures import (
     AGAIN,
     DONE,
@@ -116,11 +117,11 @@ def a_limit_of_zero_still_gets_dispositions(store: Store, world: World) -> None:
 
 
 def the_dispositions_of_one_ask_are_bounded(store: Store, world: World) -> None:
-    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(DISPOSITIONS_MAX + 6)])
+    store.put([fire(f"a.b@{n:03}", "Forbid") for n in range(SETTLED_MAX + 6)])
     node = Asker(store)
     first = node.claim()
-    assert len(first) == DISPOSITIONS_MAX + 1
-    assert len([claim for claim in first if claim.disposition]) == DISPOSITIONS_MAX
+    assert len(first) == SETTLED_MAX + 1
+    assert len([claim for claim in first if claim.disposition]) == SETTLED_MAX
     assert len(node.claim()) == 5
 
 

@@ -42,21 +42,19 @@ def row_of(row: Row, first_fence: int) -> tuple[Any, ...]:
     return row.fire, row.state, row.attempt, row.node, fence, times, row.outcome, row.stop, attempts
 
 
-def notes_of(notes: Sequence[Note], first_fence: int) -> list[Any]:
-    """Stores may write the state of a breaker, which contains a fence, and the watermark of a removed job
-    differently."""
-    return [_note_of(note, first_fence) for note in notes]
+def notes_of(notes: Sequence[Note]) -> list[Any]:
+    """Stores may write the state of a breaker and the watermark of a removed job differently."""
+    return [_note_of(note) for note in notes]
 
 
-def _note_of(note: Note, first_fence: int) -> Any:
+def _note_of(note: Note) -> Any:
     if note.name.startswith(BREAKER):
-        return circuit_parts(circuit_of(note.text), first_fence)
+        return circuit_parts(circuit_of(note.text))
     return note.name if note.name.startswith(GONE) else note
 
 
-def circuit_parts(circuit: Circuit, first_fence: int) -> tuple[Any, ...]:
-    fence = circuit.fence - first_fence if circuit.fence else 0
-    return circuit.errors, round(circuit.opened, 2), fence, circuit.probe
+def circuit_parts(circuit: Circuit) -> tuple[Any, ...]:
+    return circuit.errors, round(circuit.opened, 2), circuit.probe
 
 
 def seconds(at: datetime | None) -> float | None:

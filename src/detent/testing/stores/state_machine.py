@@ -39,7 +39,7 @@ from detent.model import (
 from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
 from detent.stores.base import PAUSE, RATE, Store
-from detent.stores.memory.store import MemoryStore
+from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of, watermarks_of
 from detent.testing.stores.fixtures import (
     AGAIN,
@@ -101,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.ours = MemoryStore(self.clock.wall, self.clock.monotonic)
+        self.ours = ReferenceStore(self.clock.wall, self.clock.monotonic)
         self.theirs = type(self).opener(self.clock)
         self.first_fences: tuple[int, int] | None = None
         self.pairs: list[Pair] = []
@@ -278,10 +278,11 @@ class StoreMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.clock.pass_time(seconds)
 
-    @rule(seconds=st.sampled_from([-3600, -20, 20, 3600]))
+    @rule(seconds=st.sampled_from([-600, -20, 20, 600]))
     def step_wall(self, seconds: float) -> None:
         self.clock.step_wall(seconds)
         self.touch()
+        self.claim(LIVES[0], 0, 0.0, (), ())  # a step may change when to look again at what waits
 
     @invariant()
     def they_remember_the_same(self) -> None:
@@ -292,8 +293,11 @@ class StoreMachine(RuleBasedStateMachine):
         turns = [[r.fire.key for r in s.find(Query(APP, upcoming=True, limit=FIND_MAX))] for s in self.both]
         self.same("find what is next", *turns)
         self.same("count", *[store.count(APP) for store in self.both])
-        self.same("notes", *[notes_of(s.notes(APP), b) for s, b in zip(self.both, bases, strict=True)])
-        self.same("next_in_s", *[round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both])
+        self.same("notes", *[notes_of(store.notes(APP)) for store in self.both])
+        ours_s, theirs_s = (round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both)
+        assert 0 < theirs_s <= ours_s, (
+            f"next_in_s: the reference says {ours_s}, {type(self.theirs).__name__} says {theirs_s}"
+        )
 
     # Comparison.
 

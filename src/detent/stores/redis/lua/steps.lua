@@ -1,59 +1,70 @@
--- Moves retries and delays after a step of the server's clock.  That is rare, so this part is set up late.
+-- The server's clock was set, or may have been.
 
-local steps = {}
-
--- All that are pending, or claimed and expire after that reading of `mono`.
-local function each_waiting(visit)
-  local all = { queues = { "pending", "plain", "aside" }, mailboxes = { "waiting", "ready", "apart" } }
-  for set, kinds in pairs(all) do
-    for _, queue in ipairs(redis.call("SMEMBERS", name(set))) do
-      for _, kind in ipairs(kinds) do
-        for _, fire in ipairs(fires.fetch(redis.call("ZRANGE", name(kind, queue), 0, -1))) do
-          visit(fire)
+local function each_pending(visit)
+  for _, queue in ipairs(call("SMEMBERS", prefix .. "queues")) do
+    for _, tier in ipairs({ "p", "j", "h" }) do
+      for _, key in ipairs(call("ZRANGE", prefix .. "due:" .. tier .. ":" .. queue, 0, -1)) do
+        local one = read_line(key)
+        if one then
+          visit(one)
         end
       end
     end
   end
 end
 
-local function each_claimed(after, visit)
-  for set, kind in pairs({ queues = "claimed", mailboxes = "taken" }) do
-    for _, queue in ipairs(redis.call("SMEMBERS", name(set))) do
-      local live = redis.call("ZRANGEBYSCORE", name(kind, queue), "(" .. exact(after), "+inf")
-      for _, fire in ipairs(fires.fetch(live)) do
-        visit(fire)
+-- Gives claims that expire after that reading of `steady` a later expiry, which `later(one)` returns, if any.
+local function prolong(after, version, later)
+  for _, queue in ipairs(call("SMEMBERS", prefix .. "queues")) do
+    for _, kind in ipairs({ "live:", "taken:" }) do
+      local index = prefix .. kind .. queue
+      for _, key in ipairs(call("ZRANGEBYSCORE", index, "(" .. exact(after), "+inf")) do
+        local one = read_line(key)
+        local expires = one and later(one)
+        if expires then
+          one.expires = expires
+          write_line(one, version)
+          call("ZADD", index, exact(expires), key)
+          if one.lane ~= "" then
+            call("ZADD", prefix .. "laned", exact(expires), key)
+          end
+        end
       end
     end
   end
 end
 
--- The clock was set: retries and delays move along, they are durations; instants of a schedule do not.  What is
--- late by now has to be judged again.
-function steps.move_waits(step)
-  each_waiting(function(fire)
-    if fire.aside then
-      fires.touch(fire).aside = nil
-    end
-    if fire.origin ~= "schedule" or fire.run_at ~= fire.due then
-      fires.touch(fire).run_at = fire.run_at + step
-    end
+-- What is due after a delay moves with the clock; instants of a schedule do not.  All is looked at again.
+local function move_delays(step, version)
+  each_pending(function(one)
+    reschedule(one, version, one.run_at + (one.moves and step or 0))
   end)
 end
 
--- Calls that were held up, as by a server that stood still, told of too little time: `mono` fell behind, and
--- now leaps ahead.  Claims that were granted or renewed meanwhile must not lose what it leaps over.
-function steps.prolong(leapt)
-  each_claimed(mono - leapt, function(fire)
-    fires.touch(fire).expires = math.min(fire.expires + leapt, mono + fire.ttl)
-  end)
+local function on_step(step, moved)
+  header.version, is_changed = header.version + 1, true
+  if step == 0 then
+    -- Nobody knows whether the clock was set: a claim whose work may go on gets a new ttl, once.
+    prolong(steady - moved, header.version, function(one)
+      if moved > one.ttl / 2 and not one.is_doubted then
+        one.is_doubted = true
+        return steady + one.ttl
+      end
+    end)
+    return
+  end
+  move_delays(step, header.version)
+  -- Calls that were held up, as by a server that stood still, reported too little time: `steady` fell behind and now
+  -- leaps ahead.  Claims that were granted or renewed meanwhile must not lose that time.
+  local leapt = moved >= 0 and math.max(-step, 0) or 0
+  if leapt > 0 then
+    prolong(steady - leapt, header.version, function(one)
+      return math.min(one.expires + leapt, steady + one.ttl)
+    end)
+  end
 end
 
--- The clock moved, and nobody knows whether it was set: work that may go on gets a fresh ttl, once.
-function steps.doubt(moved)
-  each_claimed(mono - moved, function(fire)
-    if moved > fire.ttl / 2 and not fire.doubted then
-      fires.touch(fire)
-      fire.expires, fire.doubted = mono + fire.ttl, true
-    end
-  end)
+local function answer()
+  arrive(on_step)
+  return { leave() }
 end

@@ -1,0 +1,273 @@
+"""All verbs of a store, on any driver.  Each is a unit of work: look, decide, commit; again if refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from detent.clock import instant
+from detent.errors import StoreUnavailable
+from detent.model import (
+    Ask,
+    Cause,
+    Claim,
+    Fire,
+    Found,
+    Grants,
+    Note,
+    Outcome,
+    Plan,
+    Query,
+    Rate,
+    Report,
+    Size,
+    Usage,
+    Verdict,
+    Watermarks,
+)
+from detent.rules.rates import charged, usage
+from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of
+from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far, charges_text, read_charges
+from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
+from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
+from detent.stores.engine.planning import advance, set_jobs, watermarks
+from detent.stores.engine.record import Record
+from detent.stores.engine.unit import Conflict, Unit, live_note
+
+T = TypeVar("T")
+TRIES = 12  # of a unit of work that others interfere with
+KNOWN_MAX = 20_000  # records of granted claims that a process remembers
+
+
+class Engine:
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._far: Far = {}
+        # Records of claims that this process was granted, by key and fence.  Finishing such a claim needs no
+        # look: the commit finds out whether the record is still the same.  A store that lost data may give a
+        # version twice, so they are valid in one epoch only.
+        self._known: dict[tuple[str, int], Record] = {}
+        self._known_epoch = ""
+
+    # Planning.
+
+    def set_jobs(self, app: str, seen: int, revisions: Mapping[str, str]) -> Watermarks:
+        return self._run(app, lambda unit: set_jobs(unit, seen, revisions))
+
+    def look(self, app: str) -> Watermarks:
+        unit = Unit(self.driver, app)
+        unit.look(Jobs())
+        return watermarks(unit, unit.jobs)
+
+    def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
+        return self._run(app, lambda unit: advance(unit, plans))
+
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        fresh: set[int] = set()
+        for app, places in _by_app([fire.job for fire in fires]).items():
+            some = [fires[place] for place in places]
+            done = self._run(app, partial(_put, fires=some, delay_s=delay_s))
+            fresh.update(place for place, is_fresh in zip(places, done, strict=True) if is_fresh)
+        return [place in fresh for place in range(len(fires))]
+
+    # Running.
+
+    def claim(self, ask: Ask) -> Grants:
+        grants, records = self._run(ask.app, lambda unit: Claiming(unit, ask, self._far).answer())
+        self._remember(records.values(), grants.epoch)
+        return grants
+
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        def step(unit: Unit, places: Sequence[int]) -> list[Outcome | None]:
+            some = [claims[place] for place in places]
+            read_claims(unit, some)
+            return [renew(unit, claim) for claim in some]
+
+        return self._each_claim(claims, step, finishes=False)
+
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        def step(unit: Unit, places: Sequence[int]) -> list[Verdict | None]:
+            some = [reports[place] for place in places]
+            read_reports(unit, some)
+            return [finish(unit, report) for report in some]
+
+        return self._each_claim([report.claim for report in reports], step, finishes=True)
+
+    def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
+        with self.driver.hand(ask.app):
+            return self.finish(reports), self.claim(ask)
+
+    def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
+        def step(unit: Unit) -> bool:
+            is_open = cancel(unit, key, Outcome("cancelled", reason, cause))
+            unit.commit(Expect(wakes_nodes=True) if is_open else None)
+            return is_open
+
+        return self._run(app_of(key), step)
+
+    # Queues.
+
+    def charge(self, app: str, name: str, rate: Rate, count: int = 1) -> Usage:
+        def step(unit: Unit) -> Usage:
+            cell = CHARGE_PREFIX + name
+            unit.look(Cells((cell,)))
+            charges = read_charges(unit.cells[cell].text)
+            found = usage(charges, rate, unit.steady)
+            if count and not found.free_in_s:
+                unit.set_cell(cell, charges_text(charged(charges, rate, unit.steady), rate))
+                found = found._replace(used=found.used + 1)
+            unit.commit()
+            return found
+
+        return self._run(app, step)
+
+    def reset(self, app: str, name: str) -> None:
+        def step(unit: Unit) -> None:
+            unit.look(Cells((CHARGE_PREFIX + name,)))
+            unit.set_cell(CHARGE_PREFIX + name, "")
+            unit.commit(Expect(wakes_nodes=True))
+
+        self._run(app, step)
+
+    def forget(self, keys: Sequence[str]) -> int:
+        def step(unit: Unit, keys: set[str]) -> int:
+            (records,) = unit.look(Fires(tuple(keys)))
+            gone = [one for one in records if one.state == "over" and one.fire.origin != "schedule"]
+            for record in gone:
+                unit.drop(record)
+            unit.commit()
+            return len(gone)
+
+        by_app = _by_app(keys).items()
+        return sum(self._run(app, partial(step, keys={keys[n] for n in places})) for app, places in by_app)
+
+    def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
+        return dict(self.driver.count(app, queues))
+
+    # Records.
+
+    def find(self, query: Query) -> Found:
+        return self.driver.find(query)
+
+    def apps(self) -> list[str]:
+        return self.driver.apps()
+
+    def prune(self, app: str, older_than_s: float, keep: int) -> int:
+        return self.driver.prune(app, older_than_s, keep)
+
+    def note(self, app: str, name: str, text: str, ttl_s: float = 0) -> None:
+        is_control = name.startswith((PAUSE, RATE))
+
+        def step(unit: Unit) -> None:
+            unit.look()
+            unit.set_note(name, text, ttl_s)
+            if name.startswith(PAUSE):
+                unit.wakes.append(Wake(job=name.removeprefix(PAUSE)))
+            wakes = is_control or name.startswith(BREAKER)
+            unit.commit(Expect(new_controls=is_control, wakes_nodes=wakes))
+
+        self._run(app, step)
+
+    def notes(self, app: str, prefix: str = "") -> list[Note]:
+        unit = Unit(self.driver, app)
+        (cells,) = unit.look(Cells(prefix=NOTE_PREFIX + prefix))
+        found = []
+        for name, cell in cells.items():
+            if live_note(cell.text, unit.steady):
+                text, written, expires, lasts_s = json.loads(cell.text)
+                left_s = None if expires is None else min(expires - unit.steady, lasts_s)
+                ends_at = None if left_s is None else instant(unit.now + left_s)
+                found.append(Note(name.removeprefix(NOTE_PREFIX), text, instant(written), ends_at))
+        return sorted(found)
+
+    def wait(self, app: str, seconds: float) -> bool:
+        return self.driver.wait(app, seconds)
+
+    def close(self) -> None:
+        self.driver.close()
+
+    # Units of work.
+
+    def _run(self, app: str, step: Callable[[Unit], T], known: Mapping[str, Record] | None = None) -> T:
+        for number in range(TRIES):
+            try:
+                with self.driver.hand(app):
+                    return step(Unit(self.driver, app, dict(known or {}) if number == 0 else None))
+            except Conflict:
+                continue
+        raise StoreUnavailable(
+            "too many other processes write to the store at the same time; it will be tried again"
+        )
+
+    def _each_claim(
+        self,
+        claims: Sequence[Claim],
+        step: Callable[[Unit, Sequence[int]], list[T | None]],
+        *,
+        finishes: bool,
+    ) -> list[T | None]:
+        answers: dict[int, T | None] = {}
+        for app, places in _by_app([claim.fire.job for claim in claims]).items():
+            epoch, known = self._known_epoch, self._recall([claims[place] for place in places])
+
+            def run(unit: Unit, places: list[int] = places, epoch: str = epoch) -> list[T | None]:
+                is_remembered = bool(unit.records)
+                found = step(unit, places)
+                if is_remembered and unit.epoch != epoch:
+                    raise Conflict
+                records = [write.record for write in unit.writes.values()]
+                if records:
+                    self._commit_claims(unit, records, finishes=finishes)
+                return found
+
+            answers.update(zip(places, self._run(app, run, known), strict=True))
+        return [answers[place] for place in range(len(claims))]
+
+    def _commit_claims(self, unit: Unit, records: Sequence[Record], *, finishes: bool) -> None:
+        """Wakes the nodes if fires follow, or if a fire may wait for a lane that it takes over."""
+        follow_s = [w.record.fire.policy.claim_s for w in unit.writes.values() if w.version == 0]
+        replaces = [one for one in records if one.fire.lane and one.fire.policy.concurrency == "Replace"]
+        wakes = bool(follow_s) or (finishes and bool(replaces))
+        committed = unit.commit(Expect(wakes_nodes=wakes, longest_ttl_s=max(follow_s, default=0.0)))
+        for record in records:
+            record.version = committed.version if committed else record.version
+        if not finishes:
+            self._remember(records, unit.epoch)
+
+    def _remember(self, records: Iterable[Record], epoch: str) -> None:
+        if epoch != self._known_epoch:
+            self._known.clear()
+            self._known_epoch = epoch
+        for record in records:
+            self._known[record.fire.key, record.fence] = record
+        while len(self._known) > KNOWN_MAX:
+            self._known.pop(next(iter(self._known)), None)
+
+    def _recall(self, claims: Sequence[Claim]) -> dict[str, Record]:
+        found = [self._known.pop((claim.fire.key, claim.fence), None) for claim in claims]
+        return {record.fire.key: record for record in found if record}
+
+
+def _put(unit: Unit, fires: Sequence[Fire], delay_s: float) -> list[bool]:
+    """Record fires.  Only for keys that may be used again it matters which fire has them now."""
+    reusable = tuple(fire.key for fire in fires if fire.policy.unique_s)
+    unit.look(Fires(reusable))
+    fresh = [unit.replace(fire, unit.now + delay_s) for fire in fires]
+    longest_ttl_s = max((fire.policy.claim_s for fire in fires), default=0.0)
+    committed = unit.commit(Expect(longest_ttl_s=longest_ttl_s, wakes_nodes=any(fresh)))
+    assert committed
+    replaced = {key for key, write in unit.writes.items() if write.version}
+    return [
+        is_fresh and (fire.key in committed.fresh or fire.key in replaced)
+        for fire, is_fresh in zip(fires, fresh, strict=True)
+    ]
+
+
+def _by_app(names: Sequence[str]) -> dict[str, list[int]]:
+    """The places of the names of each app."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(app_of(name), []).append(place)
+    return places

@@ -1,0 +1,213 @@
+"""A unit of work: what was read, with its versions, and what will be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from detent.model import Attempt, Fire
+from detent.rules.decide import late_hooks_of
+from detent.stores.base import NOTE_PREFIX, is_spent
+from detent.stores.engine.driver import (
+    NO_CELL,
+    NO_JOB,
+    Asked,
+    Cell,
+    Cells,
+    Committed,
+    Driver,
+    Drop,
+    Due,
+    Expect,
+    Expired,
+    Fires,
+    Group,
+    Header,
+    Jobs,
+    JobState,
+    LaneMembers,
+    Planned,
+    Progress,
+    Read,
+    SetCell,
+    SetJob,
+    Wake,
+    Write,
+)
+from detent.stores.engine.record import Record
+
+
+class Conflict(Exception):
+    """What was read has changed: look again."""
+
+
+class Unit:
+    def __init__(self, driver: Driver, app: str, known: dict[str, Record] | None = None) -> None:
+        self.app, self._driver = app, driver
+        self.header: Header | None = None
+        self.records: dict[str, Record] = known or {}  # as read, or as they will be written
+        self.remembered = frozenset(self.records)  # keys of records that this unit did not read
+        self.cells: dict[str, Cell] = {}
+        self.jobs: dict[str, JobState] = {}
+        self.writes: dict[str, Write] = {}
+        self.drops: dict[str, Drop] = {}
+        self.set_cells: dict[str, SetCell] = {}
+        self.set_jobs: list[SetJob] = []
+        self.progress: list[Progress] = []
+        self.wakes: list[Wake] = []
+
+    # Reading.
+
+    def look(self, *reads: Read) -> list[Any]:
+        """Read, and keep what was read.  Raises `Conflict` if it differs from what was read before (V3)."""
+        header, replies = self._driver.look(self.app, reads)
+        if self.header and self.header[2:] != header[2:]:
+            raise Conflict
+        self.header = self.header or header  # V4
+        return [self._keep(read, reply) for read, reply in zip(reads, replies, strict=True)]
+
+    def _keep(self, read: Read, reply: Any) -> Any:
+        match read:
+            case Due() | Expired() | Asked() | Fires() | Planned():
+                return [self._keep_record(record) for record in reply]
+            case LaneMembers():
+                return {lane: [self._keep_record(one) for one in records] for lane, records in reply.items()}
+            case Cells():
+                for name in read.names:
+                    self._keep_cell(name, reply.get(name, NO_CELL))
+                for name, cell in reply.items():
+                    self._keep_cell(name, cell)
+            case Jobs():
+                self.jobs.update((name, reply.get(name, NO_JOB)) for name in (read.names or reply))
+        return reply
+
+    def _keep_record(self, record: Record) -> Record:
+        known = self.records.setdefault(record.fire.key, record)
+        if known.version != record.version:
+            raise Conflict
+        return known
+
+    def _keep_cell(self, name: str, cell: Cell) -> None:
+        if self.cells.setdefault(name, cell).version != cell.version:
+            raise Conflict
+
+    @property
+    def now(self) -> float:
+        return self._header.wall
+
+    @property
+    def steady(self) -> float:
+        return self._header.steady
+
+    @property
+    def epoch(self) -> str:
+        return self._header.epoch
+
+    @property
+    def _header(self) -> Header:
+        assert self.header, "a unit of work looks before it decides"
+        return self.header
+
+    def note(self, name: str) -> str:
+        """The text of a note that was read; "" if there is none."""
+        return live_note(self.cells[NOTE_PREFIX + name].text, self.steady)
+
+    # Writing.
+
+    def write(self, record: Record, attempt: Attempt | None = None, *, must_live: bool = False) -> None:
+        self.writes[record.fire.key] = Write(record, record.version, attempt, must_live)
+
+    def drop(self, record: Record) -> None:
+        self.drops[record.fire.key] = Drop(record.fire.key, record.version)
+
+    def drop_late_hooks(self, fire: Fire) -> None:
+        for key in late_hooks_of(fire):
+            write = self.writes.get(key)
+            if write and write.record.state == "pending":  # it was returned in this unit
+                self.drop(self.writes.pop(key).record)
+            else:
+                self.drops[key] = Drop(key, None)
+
+    def insert(self, fire: Fire, run_at: float) -> None:
+        """Record a fire unless its key exists."""
+        self.writes.setdefault(fire.key, Write(Record(fire, run_at), 0))
+
+    def replace(self, fire: Fire, run_at: float) -> bool:
+        """Record a fire whose key was read, unless the fire with its key is not spent."""
+        write = self.writes.get(fire.key)
+        old = write.record if write else self.records.get(fire.key)
+        if old is None:
+            self.insert(fire, run_at)
+            return True
+        if old.state != "over" or not old.outcome or not is_spent(fire, old.fire, old.outcome, self.now):
+            return False
+        self.writes[fire.key] = Write(Record(fire, run_at), old.version, is_new_fire=True)
+        return True
+
+    def set_cell(self, name: str, text: str) -> None:
+        """Change a cell that was read.  Later changes in this unit see the new text."""
+        version = self.cells[name].version
+        self.set_cells[name] = SetCell(name, text, version)
+        self.cells[name] = Cell(text, version)
+
+    def touch_cell(self, name: str) -> None:
+        """Change the version of a cell, whatever it is now."""
+        self.set_cells[name] = SetCell(name, None)
+
+    def set_note(self, name: str, text: str, ttl_s: float = 0) -> None:
+        """Write a note, whatever it is now."""
+        written = note_text(text, self.now, self.steady, ttl_s) if text else ""
+        self.set_cells[NOTE_PREFIX + name] = SetCell(NOTE_PREFIX + name, written)
+
+    def set_read_note(self, name: str, text: str) -> None:
+        """Change a note that was read."""
+        self.set_cell(NOTE_PREFIX + name, note_text(text, self.now, self.steady, 0) if text else "")
+
+    def group(self) -> Group:
+        return Group(
+            tuple(self.writes.values()),
+            tuple(self.drops.values()),
+            tuple(self.set_cells.values()),
+            tuple(self.set_jobs),
+            tuple(self.progress),
+            tuple(self.wakes),
+        )
+
+    def commit(self, expect: Expect | None = None) -> Committed | None:
+        """Commit what was staged, as a whole.  None: there was nothing to commit."""
+        group = self.group()
+        if not any(group) and not expect:
+            return None
+        return self.commit_groups(expect or Expect(), [group])
+
+    def commit_groups(self, expect: Expect, groups: Sequence[Group]) -> Committed:
+        if self.header:
+            expect = expect._replace(epoch=self.header.epoch, seen=self.header.steady)
+        committed = self._driver.commit(self.app, expect, groups)
+        if committed is None:
+            raise Conflict
+        return committed
+
+
+# Notes and graces are cells with JSON.  Each keeps how long it lasts, so that no step of a clock extends it.
+
+
+def note_text(text: str, now: float, steady: float, ttl_s: float) -> str:
+    return json.dumps([text, now, steady + ttl_s if ttl_s else None, ttl_s or None])
+
+
+def live_note(cell: str, steady: float) -> str:
+    """The text of a note that has not expired; else ""."""
+    text, _, expires, _ = json.loads(cell) if cell else ("", 0, 0.0, 0)
+    return str(text) if expires is None or expires > steady else ""
+
+
+def graces_text(graces: Sequence[tuple[float, float]]) -> str:
+    return json.dumps(graces) if graces else ""
+
+
+def live_graces(cell: str, steady: float) -> list[tuple[float, float]]:
+    """The graces of a lane that have not ended: their end, and how long they last."""
+    graces = json.loads(cell) if cell else []
+    return [(min(end, steady + lasts_s), lasts_s) for end, lasts_s in graces if end > steady]

@@ -1,0 +1,172 @@
+"""Calls of the scripts, with what this client knows of the server: its epoch, its clocks, its apps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from detent import clock
+from detent.errors import StoreUnavailable
+from detent.stores.engine.driver import Header
+from detent.stores.redis.health import refusal
+from detent.stores.redis.script import script_of
+from detent.stores.redis.values import to_json
+
+if TYPE_CHECKING:
+    from detent.stores.redis.lean_link import LeanLink
+    from detent.stores.redis.link import Link
+
+BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
+STEPS_MAX = 5  # calls in a row that find that the clock was set
+GUESS_S = 10.0  # the clock of the server is known for this long after a reply,
+GUESS_ROUND_TRIP_S = 0.1  # if that reply came so soon
+READS = ("find", "look")  # these wait for no replicas: a commit that follows waits for all before it
+
+
+class Seen(NamedTuple):
+    """The newest reply for an app."""
+
+    header: Header
+    ahead: float  # of the wall clock, compared with the steady one
+    words: tuple[bytes, bytes, bytes]  # epoch, steady and longest ttl, as the server wrote them
+    version: int
+    sent: float
+    received: float
+
+
+class Session:
+    def __init__(
+        self,
+        link: Link | LeanLink,
+        key_prefix: str,
+        waits: bool,
+        wall: Callable[[], float] | None,
+        elapsed: Callable[[], float],
+    ) -> None:
+        self._link, self._prefix, self._waits = link, key_prefix, waits
+        self._wall, self._elapsed = wall, elapsed
+        self._seen: dict[str, Seen] = {}
+        self._met: set[tuple[str, str]] = set()  # apps and epochs whose server was checked
+        self._heard: dict[str, bytes] = {}  # app -> its newest wake-up
+        self._closing = threading.Event()
+
+    def run(self, app: str, name: str, request: Any, words: Sequence[bytes] = ()) -> tuple[Seen, list[Any]]:
+        """Run a script that needs the time.  If it finds that the clock was set, `steps` runs first."""
+        text = to_json(request)
+        for _ in range(STEPS_MAX):
+            sent = self._elapsed()
+            if reply := self._send(app, name, (*self._known(app, sent), text, *words)):
+                return self._see(app, reply[0], sent), reply[1:]
+            refused = self._elapsed()
+            known = self._known(app, refused, slack_s=refused - sent)
+            self._see(app, self._send(app, "steps", known)[0], refused)
+        raise StoreUnavailable(f"{self._link.where}: its clock is set again and again")
+
+    def find(self, app: str, request: Any) -> tuple[float, Any]:
+        """Run a search.  Returns the time, and what it found."""
+        wall = repr(self._wall()) if self._wall else ""
+        now, found = self._send(app, "find", (to_json(request), wall))
+        return float(now), found
+
+    def guess(self, app: str) -> Seen | None:
+        """The header as it is now, unless something has changed it.
+
+        The steady clock is not behind the server's, so that no claim is shorter than its node believes."""
+        seen, now = self._seen.get(app), self._elapsed()
+        if seen is None or now - seen.received > GUESS_S or seen.received - seen.sent > GUESS_ROUND_TRIP_S:
+            return None
+        wall = self._wall() if self._wall else seen.header.wall + now - seen.received
+        steady = seen.header.steady + now - seen.sent
+        return seen._replace(header=seen.header._replace(wall=wall, steady=steady))
+
+    def _send(self, app: str, name: str, arguments: tuple[bytes | str, ...]) -> list[Any]:
+        if not self._met:
+            self._check(app)
+        return self._link.run(script_of(name), self.key(app, "world"), arguments, name not in READS)
+
+    def _known(self, app: str, now: float, slack_s: float = 0.0) -> tuple[bytes | str, ...]:
+        """The server's epoch and clock at the last reply, and how long ago that was: it may lose them.
+
+        `slack_s`: a request may be under way for so long."""
+        waits, wall = "1" if self._waits else "", repr(self._wall()) if self._wall else ""
+        seen = self._seen.get(app)
+        if seen is None:
+            return waits, wall, "", "", "", "", ""
+        return waits, wall, *seen.words, repr(now - seen.received), repr(now - seen.sent + slack_s)
+
+    def _see(self, app: str, words: bytes, sent: float) -> Seen:
+        wall, steady, epoch, calm, generation, controls, longest, version = words.split(b" ")
+        header = Header(
+            float(wall), float(steady), epoch.decode(), float(calm), int(generation), int(controls)
+        )
+        known = epoch, steady, longest
+        seen = Seen(header, header.wall - header.steady, known, int(version), sent, self._elapsed())
+        if (app, header.epoch) not in self._met:
+            self._meet(app, header.epoch)
+        self._seen[app] = seen
+        return seen
+
+    # Apps.
+
+    def _meet(self, app: str, epoch: str) -> None:
+        """Check the server and register the app: in a new epoch it may be another one, or have lost data."""
+        self._check(app)
+        self._link.call(self._registry, "SADD", self._registry, app)
+        self._met.add((app, epoch))
+
+    def _check(self, app: str) -> None:
+        said = self._link.call(self.key(app, "world"), "INFO")
+        if why := refusal(said):
+            raise self._link.refused(why)
+
+    def apps(self) -> set[str]:
+        return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
+
+    def call(self, app: str, command: str, name: str, *words: Any) -> Any:
+        key = self.key(app, name)
+        return self._link.call(key, command, key, *words)
+
+    def key(self, app: str, name: str) -> str:
+        return f"{self._prefix}{{detent:{app}}}:{name}"
+
+    @property
+    def _registry(self) -> str:
+        return f"{self._prefix}detent:apps"
+
+    # Waiting.
+
+    def wait(self, app: str, seconds: float) -> bool:
+        closing, until, bell = self._closing, clock.monotonic() + seconds, self.key(app, "bell")
+        since = self._heard.setdefault(app, b"") or self._newest_wakeup(bell)
+        self._heard[app] = since
+        while (left := until - clock.monotonic()) > 0 and not closing.is_set():
+            block = max(1, round(min(left, BLOCK_S) * 1000))
+            try:
+                woken = self._link.call(bell, "XREAD", "BLOCK", block, "STREAMS", bell, since)
+            except StoreUnavailable:
+                if closing.is_set():
+                    return False
+                raise
+            if woken:
+                self._heard[app] = _newest(woken)
+                return True
+        return False
+
+    def _newest_wakeup(self, bell: str) -> bytes:
+        newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
+        return bytes(newest[0][0]) if newest else b"0-0"
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        self._link.close()
+
+
+def _newest(woken: Any) -> bytes:
+    streams = woken.items() if isinstance(woken, dict) else woken
+    for _, entries in streams:
+        while isinstance(entries[0][0], list | tuple):  # the form that redis-py uses for RESP 3
+            entries = entries[0]
+        return bytes(entries[-1][0])
+    return b"0-0"

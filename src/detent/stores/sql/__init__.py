@@ -1,0 +1,1 @@
+"""What the drivers of SQL databases share: columns, reads, writes and queries."""

@@ -1,0 +1,236 @@
+"""Finds, counts and prunes fires, in SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from detent.clock import instant
+from detent.model import DEAD, Attempt, Found, Query, Row, Size
+from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
+from detent.stores.engine.claiming import CHARGE_PREFIX
+from detent.stores.engine.driver import Header
+from detent.stores.engine.finishing import LANE_PREFIX
+from detent.stores.engine.record import Record, row_of
+from detent.stores.engine.unit import live_graces, live_note
+from detent.stores.search import page
+from detent.stores.sql.columns import ATTEMPT, SELECT, attempt_of, record_of
+from detent.stores.sql.dialect import Session
+from detent.stores.sql.writes import delete_fires
+
+Condition = tuple[str, list[Any]]  # the text of a condition, and its values
+
+
+def find(session: Session, query: Query) -> Found:
+    where, values = _condition(session, query)
+    if query.upcoming:
+        return Found(_rows(session, query, f"FROM fires WHERE {where} ORDER BY run_at, key LIMIT ?", values))
+    span, span_values = _span(query)
+    if few := _few(session, query):  # few enough to read and sort all of them
+        source, source_values = few
+        ordered = f"FROM {source} WHERE {where} AND {span} ORDER BY due DESC, key DESC LIMIT ?"
+        return page(_rows(session, query, ordered, source_values + values + span_values), query.limit, None)
+    source = f"FROM fires {session.hint(_index(query))} WHERE {span} ORDER BY due DESC, key DESC"
+    history = f"FROM (SELECT * {source} LIMIT {LOOK_MAX}) AS history WHERE {where} LIMIT ?"
+    rows, stopped_at = _rows(session, query, history, span_values + values), None
+    if len(rows) < query.limit:
+        last = session.rows(f"SELECT due, key {source} LIMIT 1 OFFSET {LOOK_MAX - 1}", span_values)
+        stopped_at = (instant(last[0][0]), last[0][1]) if last else None
+    return page(rows, query.limit, stopped_at)
+
+
+def _rows(session: Session, query: Query, among: str, values: list[Any]) -> list[Row]:
+    found = [record_of(row) for row in session.rows(f"SELECT {SELECT} {among}", (*values, query.limit))]
+    attempts = _attempts(session, found, is_whole=bool(query.key))
+    return [row_of(record, tuple(attempts.get(record.id, ()))) for record in found]
+
+
+def _attempts(session: Session, records: Sequence[Record], *, is_whole: bool) -> dict[int, list[Attempt]]:
+    attempts: dict[int, list[Attempt]] = {}
+    ids = ", ".join(str(record.id) for record in records if record.recorded)
+    if ids:
+        columns = ", ".join(ATTEMPT[:-1]) + (", tail" if is_whole else ", ''")
+        found = session.rows(f"SELECT {columns} FROM attempts WHERE fire IN ({ids}) ORDER BY fire, number")
+        for fire, *rest in found:
+            tail = rest.pop() if is_whole else b""
+            attempts.setdefault(fire, []).append(attempt_of((*rest[: len(ATTEMPT) - 2], tail)))
+    return attempts
+
+
+def _few(session: Session, query: Query) -> Condition | None:
+    """What to read if it gives at most `LOOK_MAX` fires; None: there is no such subset."""
+    if query.key or query.keys:
+        keys = [query.key] if query.key else query.keys
+        return f"({_subset(session, '', f'key {session.AMONG}')}) AS fires", [session.array(keys)]
+    if query.state not in ("pending", "claimed"):
+        return None
+    app = query.app or app_of(query.job)
+    condition, values = f"state = '{query.state}'{' AND app = ?' if app else ''}", [app] if app else []
+    hint = session.hint(f"fires_{query.state}")
+    counted = f"SELECT 1 FROM fires {hint} WHERE {condition} LIMIT {LOOK_MAX + 1}"
+    ((count,),) = session.rows(f"SELECT count(*) FROM ({counted}) AS few", values)
+    return (f"({_subset(session, hint, condition)}) AS fires", values) if count <= LOOK_MAX else None
+
+
+def _subset(session: Session, hint: str, condition: str) -> str:
+    return f"SELECT * FROM fires {hint} WHERE {condition} {session.APART}"
+
+
+def _index(query: Query) -> str:
+    """The index that gives the order of the history."""
+    if query.job:
+        return "fires_job"
+    return "fires_unsuccessful" if _is_without_success(query) else "fires_history"
+
+
+def _span(query: Query) -> Condition:
+    """The conditions that the index supports."""
+    texts, values = ["1 = 1"], list[Any]()
+    if query.job:
+        texts, values = ["job = ?"], [query.job]
+    elif _is_without_success(query):
+        texts = [UNSUCCESSFUL]
+    for text, at in (("due >= ?", query.since), ("due <= ?", query.until)):
+        if at:
+            texts.append(text)
+            values.append(at.timestamp())
+    if query.before:
+        before_at, key = query.before[0].timestamp(), query.before[1]
+        texts.append("due <= ? AND (due, key) < (?, ?)")  # MySQL uses no index for a comparison of rows
+        values += [before_at, before_at, key]
+    return " AND ".join(texts), values
+
+
+def _is_without_success(query: Query) -> bool:
+    return bool(query.kinds) and "succeeded" not in query.kinds
+
+
+def _condition(session: Session, query: Query) -> Condition:
+    """The state is a literal, so that the database can use partial indexes."""
+    state = query.state if query.state in ("", "pending", "claimed", "over") else "none"
+    state = state if not query.upcoming else "pending" if state in ("", "pending") else "none"
+    texts, values = ["1 = 1"], list[Any]()
+    for column, value in (("app", query.app), ("job", query.job), ("key", query.key)):
+        if value:
+            texts.append(f"{column} = ?")
+            values.append(value)
+    if state:
+        texts.append(f"state = '{state}'")
+    several = (("origin", query.origins), ("kind", query.kinds), ("key", query.keys), ("job", query.jobs))
+    for column, words in (*several, ("queue", query.queues)):
+        if len(words) == 1:  # it is read in the order of an index
+            texts.append(f"{column} = ?")
+            values.append(words[0])
+        elif words:
+            texts.append(f"{column} {session.AMONG}")
+            values.append(session.array(words))
+    return " AND ".join(texts), values
+
+
+def count(session: Session, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
+    found: dict[str, Size] = {}
+    among = f" AND queue {session.AMONG}" if queues else ""
+    array = [session.array(queues)] if queues else []
+    dead = ", ".join(f"'{kind}'" for kind in DEAD)
+    for words, text, values in (
+        (("delayed", "pending"), _COUNT_WAITING, [now, now]),
+        (("running",), _COUNT_RUNNING, []),
+        (("dead",), _COUNT_DEAD.format(UNSUCCESSFUL, dead), []),
+    ):
+        for queue, *numbers in session.rows(f"{text}{among} GROUP BY queue", [*values, app, *array]):
+            sizes = dict(zip(words, map(int, numbers), strict=True))
+            found[queue] = found.get(queue, Size())._replace(**sizes)
+    return found
+
+
+def apps(session: Session) -> list[str]:
+    return sorted(app for (app,) in session.rows(_APPS))
+
+
+# Pruning.
+
+
+def prunable(session: Session, app: str, now: float, limits: tuple[float, int]) -> list[tuple[int, str]]:
+    """Id and key of the finished fires that are older than the first limit, or not among the newest of their
+    job, as many as the second limit says."""
+    older_than_s, keep = limits
+    return [(id, key) for id, key in session.rows(_PRUNABLE, (app, now - older_than_s, keep, now, now, now))]
+
+
+def prune(session: Session, found: Sequence[tuple[int, str]]) -> int:
+    """Delete those of these fires that are still the same."""
+    keys = {key for _, key in found}
+    among = f"state = 'over' AND key {session.AMONG}"
+    statement = f"SELECT id, key, job, due, origin FROM fires WHERE {among}"
+    wanted, gone, reached = set(found), [], dict[str, float]()
+    for id, key, job, due, origin in session.rows(statement, (session.array(sorted(keys)),)):
+        if (id, key) in wanted:
+            gone.append(id)
+            if origin == "schedule":
+                reached[job] = max(due, reached.get(job, due))
+    session.insert(
+        "jobs", ("job", "app", "revision", "version"), [(job, app_of(job), "", 0) for job in reached]
+    )
+    session.update_jobs("reached", [(at, job) for job, at in reached.items()], grows=True)
+    delete_fires(session, gone)
+    return len(gone)
+
+
+def sweep(session: Session, app: str, header: Header) -> None:
+    """Delete what is no longer needed: old asks, expired notes and charges, lanes and jobs without fires."""
+    session.run_many("DELETE FROM asks WHERE asked_at <= ?", [(header.steady - REMEMBER_ASKS_S,)])
+    names = []
+    for name, text, version in session.rows("SELECT name, text, version FROM cells WHERE app = ?", (app,)):
+        if name.startswith(NOTE_PREFIX):
+            is_old = not live_note(text, header.steady)
+        elif name.startswith(CHARGE_PREFIX):
+            lasts_s, charges = json.loads(text) if text else (0.0, [])
+            is_old = all(at <= header.steady - lasts_s for at, _ in charges)
+        else:
+            is_old = name.startswith(LANE_PREFIX) and not live_graces(text, header.steady)
+            is_old = is_old and not session.rows(_LANE_IS_USED, (name.removeprefix(LANE_PREFIX),))
+        if is_old:
+            names.append((app, name, version))
+    if names:
+        session.run_many("DELETE FROM cells WHERE app = ? AND name = ? AND version = ?", names)
+    session.run_many(_FORGET_JOBS, [(app, header.wall - RETURN_S)])
+
+
+UNSUCCESSFUL = "kind <> 'succeeded' AND kind <> ''"  # must be the text of the index's condition
+_COUNT_WAITING = """
+SELECT queue, sum(CASE WHEN run_at > ? THEN 1 ELSE 0 END), sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)
+FROM fires
+WHERE state = 'pending' AND origin = 'push' AND app = ?
+""".strip()
+_COUNT_RUNNING = "SELECT queue, count(*) FROM fires WHERE state = 'claimed' AND origin = 'push' AND app = ?"
+_COUNT_DEAD = """
+SELECT queue, count(*) FROM fires
+WHERE {} AND state = 'over' AND kind IN ({}) AND origin = 'push' AND app = ?
+""".strip()
+# Steps from app to app in the index, whatever the number of pending fires.
+_APPS = """
+WITH RECURSIVE pending(app) AS (
+    SELECT min(app) FROM fires WHERE state = 'pending'
+    UNION ALL
+    SELECT (SELECT min(app) FROM fires WHERE state = 'pending' AND app > pending.app)
+    FROM pending WHERE app IS NOT NULL
+)
+SELECT app FROM pending WHERE app IS NOT NULL
+UNION SELECT app FROM apps UNION SELECT app FROM jobs UNION SELECT app FROM cells
+"""
+_PRUNABLE = """
+WITH ranked AS (
+    SELECT id, key, job, due, origin, over_at, keep_until,
+           row_number() OVER (PARTITION BY job ORDER BY due DESC, key DESC) AS place
+    FROM fires WHERE app = ? AND state = 'over'
+)
+SELECT id, key FROM ranked LEFT JOIN jobs USING (job)
+WHERE (over_at < ? OR place > ? AND keep_until <= ?)
+    AND NOT (origin = 'schedule' AND (due > ? OR due > coalesce(at, ?)))
+"""
+_LANE_IS_USED = "SELECT 1 FROM fires WHERE lane = ? AND state <> 'over' LIMIT 1"
+_FORGET_JOBS = """
+DELETE FROM jobs WHERE app = ? AND at IS NULL AND (reached IS NULL OR reached < ?)
+    AND NOT EXISTS (SELECT 1 FROM fires WHERE fires.job = jobs.job)
+"""
