@@ -6,6 +6,7 @@ Nothing here checks speed, only what must hold at any speed.
 import json
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@cache
 def found_by(name: str) -> dict[str, Any]:
     ended = run(name, "--tiny", "-o", "json")
     assert ended.returncode in (0, 1), ended.stderr  # 1: a limit is missed, which may happen in this size
@@ -82,13 +84,13 @@ def test_a_program_that_is_not_installed_is_left_out_with_a_note() -> None:
         (3.0, False, 0.0, None, "floor missed, 3 too many"),
     ],
 )
-def test_a_budget_is_reached_or_so_far_away(
+def test_a_budget_is_reached_or_missed_by_a_factor(
     value: float, more_is_better: bool, floor: float | None, aim: float | None, judged: str
 ) -> None:
     assert judge(Budget("it", value, "×", floor, aim, more_is_better)) == judged
 
 
-def test_a_bench_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_benchmark_is_refused_with_the_known_names() -> None:
     ended = run("speed")
     assert ended.returncode == 2
     assert all(name in ended.stderr for name in OURS)

@@ -25,10 +25,10 @@ def test_the_estimate_advances_between_answers() -> None:
 def test_a_step_of_the_stores_clock_shows_in_the_next_answer() -> None:
     ticks = Ticks()
     clock = StoreClock(ticks)
-    for told in (1_000_000.0, 1_003_600.0, 999_000.0):
+    for learned in (1_000_000.0, 1_003_600.0, 999_000.0):
         ticks.seconds += 1.0
-        clock.learn(instant(told))
-        assert (clock.now(), clock.age_s) == (instant(told), 0.0)
+        clock.learn(instant(learned))
+        assert (clock.now(), clock.age_s) == (instant(learned), 0.0)
 
 
 def test_after_a_slow_answer_the_estimate_is_behind_and_never_ahead() -> None:

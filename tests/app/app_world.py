@@ -66,13 +66,13 @@ class World:
         return path.read_text() if path.exists() else ""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """To its end."""
+        """Run a program to its end."""
         said = {"capture_output": True, "text": True, "timeout": 2 * PATIENCE_S}
         return subprocess.run(_words(words), cwd=self.folder, env=self.env, **said)  # type: ignore[call-overload]
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Until the test is through with it; it ends by SIGTERM then, in time."""
+        """Run a program until the block ends; then SIGTERM must end it in time."""
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 _words(words), cwd=self.folder, env=self.env, stdout=log, stderr=log, start_new_session=True
@@ -82,13 +82,13 @@ class World:
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE_S)
         finally:
-            with suppress(ProcessLookupError):  # those that it forked, too: they may outlive it
+            with suppress(ProcessLookupError):  # also its forks, which may outlive it
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(PATIENCE_S)
 
 
 def _words(words: Sequence[str]) -> list[str]:
-    """`python` is ours, and so is every other program."""
+    """Run `python`, or a module of another program, with this interpreter."""
     if words[0] == "python":
         return [sys.executable, *words[1:]]
     return [sys.executable, "-m", *words]

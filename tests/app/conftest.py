@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(params=["sqlite", "redis", "postgresql"])
 def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """One on each store; what tests share there is told apart by the names of locks and apps."""
+    """A world on each store. Tests share the servers, and use different names of locks and apps."""
     if request.param == "sqlite":
         return World(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
     if request.param == "redis":

@@ -137,9 +137,10 @@ class DjangoWorld(World):
         for name, text in FILES.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             self.write(name, text)
+        server.sql("DROP TABLE IF EXISTS shop_visit")
         server.sql("CREATE TABLE shop_visit (id bigserial PRIMARY KEY, name text NOT NULL)")
 
     def restart(self) -> None:
-        """Every connection to the database is cut."""
+        """Cut every connection to the database."""
         self.server.stop()
         self.server.start()

@@ -9,27 +9,33 @@ from typing import Any
 
 import pytest
 from tests.app.django_world import DjangoWorld
-from tests.equipment.postgres_server import new_server
+from tests.equipment.postgres_server import Server, new_server
 from tests.equipment.redis_server import free_port
 
 from detent import Detent
 
 TASKS = ("plain", "alone", "waiting", "in-thread", "on-loop")
-RESTARTS = 2
+RESTARTS = 1
 _names = map(str, count())
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[DjangoWorld]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of this file, because its tests restart it."""
     server = new_server()
     server.make()
     server.start()
-    yield DjangoWorld(tmp_path, server)
+    yield server
     server.remove()
 
 
+@pytest.fixture
+def project(tmp_path: Path, server: Server) -> DjangoWorld:
+    return DjangoWorld(tmp_path, server)
+
+
 def push(app: Detent, task: str) -> None:
-    """From outside the project; it is carried out in its first attempt."""
+    """Push a task from outside the project; it succeeds in its first attempt."""
 
     def asked(name: str) -> Any: ...
 
@@ -47,8 +53,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("connections", ["as by default", "persistent"])
+@pytest.mark.parametrize(
+    ("run", "connections"),
+    [*((run, "as by default") for run in RUNS), ("a worker", "persistent"), ("gunicorn", "persistent")],
+)
 def test_tasks_find_the_models_and_survive_a_restart_of_the_database_when_run_by(
     project: DjangoWorld, run: str, connections: str
 ) -> None:

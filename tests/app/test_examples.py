@@ -31,7 +31,7 @@ def test_an_example_fires_its_jobs(name: str, world: World) -> None:
         if name != "shop":
             with urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
                 assert b"a web app like any other" in answer.read()
-    assert store.find(Query(app="shop", state="claimed")) == []  # nobody left before its work was over
+    assert store.find(Query(app="shop", state="claimed")) == []  # no process exited before its work was over
     store.close()
 
 

@@ -122,7 +122,7 @@ def test_problems_in_several_files_name_each_file(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decorate", "told"),
+    ("decorate", "message"),
     [
         (lambda app: app.job("@hourly", unknown=1)(send), "unknown"),
         (lambda app: app.job("@hourly")(settle), "missing a required argument: 'customer'"),
@@ -135,10 +135,10 @@ def test_problems_in_several_files_name_each_file(world: World) -> None:
     ],
 )
 def test_arguments_that_do_not_fit_the_function_are_refused(
-    decorate: Callable[[detent.Detent], Any], told: str
+    decorate: Callable[[detent.Detent], Any], message: str
 ) -> None:
     said = wrong(decorate)
-    assert told in said and f"{Path(__file__).name}:" in said
+    assert message in said and f"{Path(__file__).name}:" in said
 
 
 def test_two_jobs_of_one_name_are_refused() -> None:
@@ -169,7 +169,7 @@ def test_a_function_that_other_processes_cannot_import_runs_in_a_thread() -> Non
 
 
 def test_types_are_kept(world: World) -> None:
-    """By the checker that our users have."""
+    """Uses mypy, as users do."""
     world.write(
         "shop.py",
         "import detent",

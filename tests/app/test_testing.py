@@ -45,7 +45,7 @@ def test_nothing_is_due_at_another_instant(detent_app: Detent) -> None:
 
 
 def test_fire_due_follows_a_change_of_offset(detent_app: Detent) -> None:
-    """What falls into the gap fires right after it."""
+    """An instant in the gap fires right after it."""
     detent_app.job("30 2 * * *", name="backup", timezone="Europe/Berlin")(lambda: None)
     assert [one.due_at for one in detent_app.fire_due(SPRING)] == [datetime(2026, 3, 29, 1, tzinfo=UTC)]
 
@@ -58,7 +58,7 @@ def test_fire_due_runs_a_period_in_order(detent_app: Detent, detent_clock: FakeC
     assert [(one.job, f"{one.due_at:%H:%M}") for one in fired] == [
         ("often", "00:20"), ("often", "00:40"), ("hourly", "01:00"), ("often", "01:00"),
     ]  # fmt: skip
-    assert seen == [(one.job, one.due_at) for one in fired]  # the clock went along
+    assert seen == [(one.job, one.due_at) for one in fired]  # the clock was advanced too
     assert detent_clock.now() == datetime(2026, 3, 1, 1, 10, tzinfo=UTC)
 
 
@@ -107,8 +107,8 @@ def test_an_exit_code_is_judged_like_that_of_a_program(detent_app: Detent) -> No
 
     for status in (0, 3):
         detent_app.job("@daily", name=f"exit-{status}", args=[status])(leave)
-    told = [(one.job, one.outcome, one.reason) for one in detent_app.fire_due("2026-03-01T00:00Z")]
-    assert told == [("exit-0", "succeeded", ""), ("exit-3", "failed", "exit 3")]
+    reports = [(one.job, one.outcome, one.reason) for one in detent_app.fire_due("2026-03-01T00:00Z")]
+    assert reports == [("exit-0", "succeeded", ""), ("exit-3", "failed", "exit 3")]
 
 
 def test_fire_due_touches_no_store(world: World) -> None:

@@ -24,7 +24,7 @@ def shop(world: World) -> World:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["validate", "-f", "shop:app"], "ok: shop:app: app shop, 2 jobs"),
         (["list", "--file", "shop:app"], "0 * * * * Europe/Berlin"),
@@ -36,9 +36,9 @@ def shop(world: World) -> World:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_verb_takes_an_app(shop: World, words: list[str], told: str) -> None:
+def test_a_verb_takes_an_app(shop: World, words: list[str], message: str) -> None:
     said = shop.run("detent", *words)
-    assert told in said.stdout, said
+    assert message in said.stdout, said
     assert said.returncode in (0, 1) and "Traceback" not in said.stderr
 
 
@@ -55,7 +55,7 @@ def test_a_node_runs_an_app_in_processes_of_its_own(shop: World) -> None:
 
 
 def test_a_program_runs_its_own_app(world: World) -> None:
-    """Its children find it, from wherever it was started."""
+    """Its children can import it from any working directory."""
     (world.folder / "src").mkdir()
     main = '\n\nif __name__ == "__main__":\n    app.run()\n'
     inside = '\n\n@app.job("* * * * * *", isolation="thread")\ndef near() -> None:\n    note("near")\n'
@@ -77,7 +77,7 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         ("nowhere:app", "cannot import \"nowhere\": ModuleNotFoundError: No module named 'nowhere'"),
         ("shop.py:app", "name the module without .py"),
@@ -89,11 +89,11 @@ def test_a_program_whose_app_is_wrong_ends_without_a_traceback(world: World) -> 
     ],
 )
 def test_a_name_that_is_not_an_app_is_reported_without_a_traceback(
-    shop: World, place: str, told: str
+    shop: World, place: str, message: str
 ) -> None:
     shop.write("broken.py", "import os", "1 / 0")
     said = shop.run("detent", "validate", "-f", place)
-    assert said.returncode in (1, 2) and told in said.stderr
+    assert said.returncode in (1, 2) and message in said.stderr
     assert "Traceback" not in said.stderr
 
 
@@ -113,7 +113,7 @@ def test_an_app_may_be_made_by_a_function(world: World) -> None:
 
 
 def test_an_app_that_starts_itself_does_not_start_when_it_is_only_read(world: World) -> None:
-    """Nor in the processes of its calls: they import it, too."""
+    """It does not start in the processes of its calls either, which import it too."""
     world.write("web.py", APP, EVERY_SECOND, "\napp.start()")
     with world.running("detent", "run", "-f", "web:app") as node:
         ticks = world.wait_ticks(4)  # a node of theirs would be alive by then

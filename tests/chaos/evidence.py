@@ -78,7 +78,7 @@ class Evidence(NamedTuple):
     faults: tuple[Fault, ...]
     clock: Clock
     began_at: float  # by the store's clock; all jobs are deployed
-    calm_at: float  # by the store's clock; fires due before this must be over
+    faults_ended_at: float  # by the store's clock; fires due before this must be over
     hooks: bool = False  # whether the jobs have hooks
     events: tuple[dict[str, Any], ...] = ()  # of all instances of all nodes
     broken: tuple[str, ...] = ()  # problems during the run

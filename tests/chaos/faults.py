@@ -72,10 +72,10 @@ class Chaos:
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
-    def calm(self) -> None:
+    def end_all(self) -> None:
         """End all faults."""
         for member in self.world.members:
-            member.proxy.mend()
+            member.proxy.restore()
             member.clock.set(0.0)
             member.deploy(self.world.deploys)
         self._look_after_nodes()
@@ -223,7 +223,7 @@ def _delay_net(_: Chaos, member: Member, rng: Random) -> str:
 def _disturb(member: Member, begin: Callable[[], None], seconds: float) -> str:
     begin()
     time.sleep(seconds)
-    member.proxy.mend()
+    member.proxy.restore()
     return f"{seconds:.1f} s"
 
 

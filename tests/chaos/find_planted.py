@@ -26,7 +26,7 @@ def find(name: str) -> tuple[Counter[str], float]:
     for seed in range(1, TRIES + 1):
         folder = Path(tempfile.mkdtemp(prefix="detent-planted-"))
         setup = Setup(
-            "redis", SECONDS, seed, 0.7, ("-m", "tests.chaos.planted", name), planted.under, calm_s=40.0
+            "redis", SECONDS, seed, 0.7, ("-m", "tests.chaos.planted", name), planted.under, settle_s=40.0
         )
         try:
             _, violations = run(folder, setup)
@@ -43,8 +43,8 @@ def main(names: Sequence[str]) -> int:
     for name in names or PLANTED:
         found, took_s = find(name)
         missed += not found
-        told = ", ".join(f"{kind} {number}" for kind, number in found.most_common()) or "NOT FOUND"
-        print(f"{name:24}{took_s:5.0f} s   {told:40}{PLANTED[name].meaning}", flush=True)
+        kinds = ", ".join(f"{kind} {number}" for kind, number in found.most_common()) or "NOT FOUND"
+        print(f"{name:24}{took_s:5.0f} s   {kinds:40}{PLANTED[name].meaning}", flush=True)
     return 1 if missed else 0
 
 

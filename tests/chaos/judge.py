@@ -98,7 +98,9 @@ def _losses(evidence: Evidence) -> Iterator[Violation]:
     for trial in TRIALS:
         covered = [(one.first_at.timestamp(), one.due_at.timestamp()) for one in spans  # type: ignore[union-attr]
                    if one.job == trial.job]  # fmt: skip
-        for second in trial.instants(evidence.began_at, evidence.calm_at) if trial.name != GUEST else ():
+        for second in (
+            trial.instants(evidence.began_at, evidence.faults_ended_at) if trial.name != GUEST else ()
+        ):
             if _key(trial, second) not in keys and not any(a <= second <= b for a, b in covered):
                 yield Violation("loss", _key(trial, second), "is not recorded", evidence.clock.when(second))
 
@@ -116,35 +118,37 @@ def _strays(evidence: Evidence) -> Iterator[Violation]:
 
 def _unsettled(evidence: Evidence) -> Iterator[Violation]:
     for row in evidence.rows:
-        if row.state != "over" and row.fire.due_at.timestamp() <= evidence.calm_at:
+        if row.state != "over" and row.fire.due_at.timestamp() <= evidence.faults_ended_at:
             yield Violation("unsettled", row.fire.key, f"is {row.state}, attempt {row.attempt}")
 
 
 def _lies(evidence: Evidence) -> Iterator[Violation]:
     launches, ends = _by_key(evidence.starts()), _by_attempt(evidence, "end")
     for row in (row for row in evidence.rows if row.fire.origin == "schedule"):
-        key, told = row.fire.key, {one.number: one for one in row.attempts}
+        key, recorded = row.fire.key, {one.number: one for one in row.attempts}
         launched = {one.attempt: one for one in launches.get(key, ())}
         if row.outcome and row.outcome.kind in ("skipped", "missed") and launched:
             yield Violation("lie", key, f"was launched, and is {row.outcome}", min(launched.values()).at)
-        for number, one in told.items():
+        for number, one in recorded.items():
             yield from _lie_of(key, one, launched.get(number), ends.get((key, number)))
-        for number in launched.keys() - told.keys() if row.state == "over" else ():
+        for number in launched.keys() - recorded.keys() if row.state == "over" else ():
             text = f"attempt {number} is not recorded: {row.outcome}"
             yield Violation("lie", key, text, launched[number].at)
 
 
-def _lie_of(key: str, told: Attempt, start: Seen | None, end: Seen | None) -> Iterator[Violation]:
-    kind, at = told.outcome.kind, start.at if start else 0.0
-    if start and (start.fence, start.node) != (told.fence, told.node):
-        seen, said = (start.fence, start.node), (told.fence, told.node)
-        yield Violation("lie", key, f"attempt {told.number} was {seen} and is recorded as {said}", at)
+def _lie_of(key: str, attempt: Attempt, start: Seen | None, end: Seen | None) -> Iterator[Violation]:
+    kind, at = attempt.outcome.kind, start.at if start else 0.0
+    if start and (start.fence, start.node) != (attempt.fence, attempt.node):
+        seen, said = (start.fence, start.node), (attempt.fence, attempt.node)
+        yield Violation("lie", key, f"attempt {attempt.number} was {seen} and is recorded as {said}", at)
     if kind == "succeeded" and (end is None or end.status):
         yield Violation(
-            "lie", key, f"attempt {told.number} is recorded as succeeded, but did not end with success", at
+            "lie", key, f"attempt {attempt.number} is recorded as succeeded, but did not end with success", at
         )
     if kind == "failed" and (end is None or not end.status):
-        yield Violation("lie", key, f"attempt {told.number} {told.outcome.reason}, but did not fail", at)
+        yield Violation(
+            "lie", key, f"attempt {attempt.number} {attempt.outcome.reason}, but did not fail", at
+        )
     if kind == "timed-out" and not _trial(key).policy.get("timeout_seconds"):
         yield Violation("lie", key, "timed out without a time limit", at)
 
@@ -153,9 +157,9 @@ def _relaunches(evidence: Evidence) -> Iterator[Violation]:
     """Another attempt follows only if the policy allows it after that outcome."""
     rows = {row.fire.key: row for row in evidence.rows}
     for key, launches in _by_key(evidence.starts()).items():
-        told = {one.number: one.outcome.kind for one in rows[key].attempts} if key in rows else {}
+        outcomes = {one.number: one.outcome.kind for one in rows[key].attempts} if key in rows else {}
         for one in launches[1:]:
-            before, trial = told.get(one.attempt - 1, "nothing"), _trial(key)
+            before, trial = outcomes.get(one.attempt - 1, "nothing"), _trial(key)
             retries = before in ("failed", "timed-out") and "retries" in trial.policy
             if not retries and not (before == "lost" and trial.reruns):
                 yield Violation("duplicate", key, f"attempt {one.attempt} after {before}", one.at)
@@ -199,8 +203,8 @@ def _unhooked(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _reported_twice(evidence: Evidence) -> Iterator[Violation]:
-    told = Counter(one["fire"] for one in evidence.events if "outcome" in one and "fire" in one)
-    yield from (Violation("reported twice", key, f"{n} times") for key, n in told.items() if n > 1)
+    reports = Counter(one["fire"] for one in evidence.events if "outcome" in one and "fire" in one)
+    yield from (Violation("reported twice", key, f"{n} times") for key, n in reports.items() if n > 1)
 
 
 def _broken(evidence: Evidence) -> Iterator[Violation]:

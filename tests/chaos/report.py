@@ -52,7 +52,7 @@ def page(heading: Heading, evidence: Evidence, violations: Sequence[Violation]) 
     origin, end = _frame(evidence)
     return FRAME.substitute(
         title=f"Chaos on {heading.store}, seed {heading.seed}",
-        subtitle=f"{heading.minutes:g} minutes of faults on three nodes and one store, and a calm end. "
+        subtitle=f"{heading.minutes:g} minutes of faults on three nodes and one store, then none. "
         f"<code>{escape(heading.command)}</code>",
         cards="".join(_cards(evidence, violations)),
         violations=_violations(violations, origin),
@@ -80,7 +80,7 @@ def _cards(evidence: Evidence, violations: Sequence[Violation]) -> Iterator[str]
     fires = sum(row.fire.instants for row in evidence.rows if row.fire.origin == "schedule")
     after_s, found = takeovers(evidence), gaps(evidence)
     lives = {one.node for one in launched}
-    told = [
+    cards = [
         ("violations", str(len(violations))),
         ("instants accounted for", f"{fires:,}"),
         ("launches", f"{len(launched):,}"),
@@ -90,7 +90,7 @@ def _cards(evidence: Evidence, violations: Sequence[Violation]) -> Iterator[str]
         ("longest gap", f"{max((one.length_s for one in found), default=0.0):.1f} s"),
         ("while the store answered", f"{max((one.beyond_s for one in found), default=0.0):.1f} s"),
     ]
-    for what, figure in told:
+    for what, figure in cards:
         state = ("bad" if violations else "good") if what == "violations" else ""
         yield f'<div class="card {state}"><b>{figure}</b><span>{what}</span></div>'
 
@@ -167,46 +167,46 @@ def _picture(evidence: Evidence, origin: float, end: float) -> Iterator[str]:
     for one, until, kind in _works(evidence):
         if one.member in NODES:
             y = _row(NODES.index(one.member)) + STRIPS + lines[one.job] * LINE
-            told = f"{one.key}\nattempt {one.attempt}, fence {one.fence}, {one.node}\n"
-            told += f"{kind}, {until - one.at:.2f} s"
+            tip = f"{one.key}\nattempt {one.attempt}, fence {one.fence}, {one.node}\n"
+            tip += f"{kind}, {until - one.at:.2f} s"
             yield _rect(
-                "", one.at - origin, max(until - one.at, POINT_S), y + 1, LINE - 2, told, _colour(kind)
+                "", one.at - origin, max(until - one.at, POINT_S), y + 1, LINE - 2, tip, _colour(kind)
             )
 
 
 def _watermarks(violations: Sequence[Violation], origin: float) -> Iterator[str]:
     for one in violations:
         if one.at:
-            told = f"{one.kind}: {one.key}\n{one.text}"
-            yield _rect("mark", one.at - origin, POINT_S, TOP, HEIGHT - TOP, told, "bad")
+            tip = f"{one.kind}: {one.key}\n{one.text}"
+            yield _rect("mark", one.at - origin, POINT_S, TOP, HEIGHT - TOP, tip, "bad")
 
 
 def _fault(fault: Fault, origin: float) -> Iterator[str]:
     shade, x = SHADE_OF.get(fault.kind, "process"), fault.at - origin
-    wide, told = (
+    wide, tip = (
         max(fault.until - fault.at, POINT_S),
         f"{fault.kind} {fault.target} {fault.detail}\n{_clock(x)}",
     )
     if fault.target in NODES:
         y = _row(NODES.index(fault.target))
-        yield _rect("fault", x, wide, y + STRIP_OF[shade] + 1, 6, told, shade)
+        yield _rect("fault", x, wide, y + STRIP_OF[shade] + 1, 6, tip, shade)
         if shade == "process":
-            yield _rect("shade", x, wide, y + STRIPS, LINE * len(TRIALS), told, shade)
+            yield _rect("shade", x, wide, y + STRIPS, LINE * len(TRIALS), tip, shade)
     else:
-        yield _rect("shade", x, wide, TOP, HEIGHT - TOP - GAP, told, shade)
+        yield _rect("shade", x, wide, TOP, HEIGHT - TOP - GAP, tip, shade)
 
 
 def _works(evidence: Evidence) -> Iterator[tuple[Seen, float, str]]:
     """Yield each launch with its end and outcome; for killed work, as the store recorded it."""
     ends = {(one.key, one.attempt, one.node): one.at for one in evidence.seen if one.what == "end"}
-    told: Mapping[tuple[str, int], tuple[float, str]] = {
+    attempts: Mapping[tuple[str, int], tuple[float, str]] = {
         (row.fire.key, one.number): (evidence.clock.when(one.ended_at.timestamp()), one.outcome.kind)
         for row in evidence.rows
         for one in row.attempts
     }
     places: dict[tuple[str, int], float] = {}  # the next start in the same place of a lane
     for one in sorted(evidence.starts(), key=lambda one: -one.at):
-        recorded, kind = told.get((one.key, one.attempt), (one.at + POINT_S, "open"))
+        recorded, kind = attempts.get((one.key, one.attempt), (one.at + POINT_S, "open"))
         following = places.get((one.job, one.place), float("inf"))
         until = ends.get((one.key, one.attempt, one.node), min(recorded, following))
         places[one.job, one.place] = one.at
@@ -217,11 +217,11 @@ def _colour(kind: str) -> str:
     return kind if kind in ("succeeded", "failed", "timed-out", "lost", "replaced", "cancelled") else "open"
 
 
-def _rect(of: str, x: float, wide: float, y: float, high: float, told: str, colour: str = "") -> str:
+def _rect(of: str, x: float, wide: float, y: float, high: float, tip: str, colour: str = "") -> str:
     look = f' fill="var(--{colour})"' if colour else ""
     return (
         f'<rect class="{of}" x="{x:.2f}" y="{y:g}" width="{wide:.2f}" height="{high:g}"{look}'
-        + (f' data-t="{escape(told)}"' if told else "")
+        + (f' data-t="{escape(tip)}"' if tip else "")
         + "/>"
     )
 

@@ -46,7 +46,7 @@ class Setup(NamedTuple):
     program: tuple[str, ...] = ("-m", "detent")
     only: frozenset[str] = frozenset()  # kinds of faults; empty: all
     pairs: bool = False
-    calm_s: float = 60.0  # time at the end for everything to be settled
+    settle_s: float = 60.0  # time at the end for everything to be settled
 
 
 class Stalls:
@@ -106,20 +106,20 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
         world.start()
         chaos = Chaos(world, setup.seed, setup.only)
         chaos.run(setup.seconds, setup.pause_s)
-        chaos.calm()
-        calm_at = world.store.clock.now()
-        _await_calm(world, calm_at, setup.calm_s)
+        chaos.end_all()
+        faults_ended_at = world.store.clock.now()
+        _await_settled(world, faults_ended_at, setup.settle_s)
         stopped_at = time.monotonic()
         broken = [*chaos.broken, *_stop(world)]
         ended = Fault("end of the run", "fleet", stopped_at, time.monotonic())
         quarantined = quarantines.end() if quarantines else []
         evidence = Evidence(
             seen=tuple(read_seen(world.place.file)),
-            rows=tuple(world.find(calm_at + 3600)),
+            rows=tuple(world.find(faults_ended_at + 3600)),
             faults=tuple(sorted([*chaos.log, *stalls.log, *quarantined, ended], key=lambda fault: fault.at)),
             clock=Clock(world.store.clock.offset, tuple(world.store.clock.history)),
             began_at=world.began_at,
-            calm_at=calm_at,
+            faults_ended_at=faults_ended_at,
             hooks=world.store.keeps_epoch,
             events=tuple(one for member in world.members for life in member.lives for one in life.events()),
             broken=(*broken, *_plain_lines(world)),
@@ -131,20 +131,22 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
     return evidence, judge(evidence)
 
 
-def _await_calm(world: World, calm_at: float, within_s: float) -> None:
+def _await_settled(world: World, faults_ended_at: float, within_s: float) -> None:
     """Wait for all fires to be settled; the judge finds those that are not."""
     give_up_at = time.monotonic() + within_s
-    while not world.is_settled(calm_at) and time.monotonic() < give_up_at:
+    while not world.is_settled(faults_ended_at) and time.monotonic() < give_up_at:
         time.sleep(LOOK_S)
 
 
 def _stop(world: World) -> list[str]:
     codes = world.stop()
     left = world.survivors()
-    told = [
+    problems = [
         f"node {one.name} ended with {code}" for one, code in zip(world.members, codes, strict=True) if code
     ]
-    return told + ([f"{len(left)} processes of work outlived their nodes: {sorted(left)}"] if left else [])
+    return problems + (
+        [f"{len(left)} processes of work outlived their nodes: {sorted(left)}"] if left else []
+    )
 
 
 def _plain_lines(world: World) -> list[str]:

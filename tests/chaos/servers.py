@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from tests.equipment.mysql_server import MysqlServer
+from tests.equipment.mysql_server import new_server as new_mysql
 from tests.equipment.postgres_server import Server, new_server
 from tests.equipment.redis_server import RedisServer
 from tests.equipment.wall_clock import WallClock
@@ -25,6 +27,13 @@ from tests.equipment.wall_clock import WallClock
 from detent.warden.program import kernel
 
 DURABLE = ("fsync=on", "synchronous_commit=on", "max_connections=100")
+# MariaDB aborts if its wall clock jumps by an hour while it waits for the doublewrite buffer, which only a
+# power cut needs.
+MYSQL_DURABLE = (
+    "--skip-innodb-doublewrite",
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-buffer-pool-size=64M",
+)
 OF_A_SERVER = frozenset({"node", "net", "clock", "store", "store-clock", "fleet"})
 OF_A_FILE = frozenset({"node", "file", "store-clock", "fleet"})
 LOCK = """
@@ -138,12 +147,7 @@ class ChaosPostgres(ChaosServer):
 
     def __init__(self, _: Path, skew: Path) -> None:
         self._server: Server = new_server(*DURABLE)
-        folder = self._server.directory  # its user cannot read the run's folder
-        library = folder / "skew.so"
-        shutil.copy(skew, library)
-        library.chmod(0o755)
-        self.clock = StoreClock(WallClock(library, folder / "store-clock"))
-        (folder / "store-clock").chmod(0o644)
+        self.clock = readable_clock(self._server.directory, skew)
         self._server.env = self.clock.env
         self._server.make()
         self._server.start()
@@ -174,6 +178,54 @@ class ChaosPostgres(ChaosServer):
     def remove(self) -> None:
         self.signal(signal.SIGCONT)
         self._server.remove()
+
+
+class ChaosMysql(ChaosServer):
+    keeps_epoch = True
+    database = "chaos"
+
+    def __init__(self, _: Path, skew: Path) -> None:
+        self._server: MysqlServer = new_mysql(*MYSQL_DURABLE)
+        self.clock = readable_clock(self._server.directory, skew)
+        self._server.make()
+        self._server.env = self.clock.env
+        self._server.start()
+        self._server.sql(f"CREATE DATABASE {self.database}")
+
+    @property
+    def url(self) -> str:
+        return self._server.url(self.database)
+
+    @property
+    def target(self) -> int:
+        return self._server.port
+
+    def url_by(self, port: int) -> str:
+        return self._server.url(self.database, port)
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def start(self) -> None:
+        self._server.start()
+
+    def signal(self, signum: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._server.pid, signum)
+
+    def remove(self) -> None:
+        self.signal(signal.SIGCONT)
+        self._server.remove()
+
+
+def readable_clock(folder: Path, skew: Path) -> StoreClock:
+    """A clock for a server whose user cannot read the folder of the run."""
+    library = folder / "skew.so"
+    shutil.copy(skew, library)
+    library.chmod(0o755)
+    clock = StoreClock(WallClock(library, folder / "store-clock"))
+    (folder / "store-clock").chmod(0o644)
+    return clock
 
 
 class ChaosSqlite:
@@ -229,5 +281,6 @@ class ChaosSqlite:
 STORES: dict[str, Callable[[Path, Path], ChaosStore]] = {
     "redis": ChaosRedis,
     "postgres": ChaosPostgres,
+    "mysql": ChaosMysql,
     "sqlite": ChaosSqlite,
 }

@@ -1,4 +1,4 @@
-"""Half a minute of faults on three real nodes and a real store: no violations.
+"""Some seconds of faults on three real nodes and a real store: no violations.
 
 `make chaos` does the same for longer.
 """
@@ -11,21 +11,18 @@ from pathlib import Path
 import pytest
 from tests.chaos.run import Setup, run
 
-SECONDS = 30.0
-MACHINES = (
-    "groundless",
-    "silence",
-)  # other tests may make a node late
+SECONDS, PAUSE_S = 15.0, 0.5  # of faults; between two faults, on average
+BUSY = ("groundless", "silence")  # violations that other tests can cause by making a node late
 
 
-@pytest.mark.parametrize("store", ["redis", "postgres", "sqlite"])
-def test_half_a_minute_of_faults_breaks_no_promise(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["redis", "postgres", "mysql", "sqlite"])
+def test_a_short_run_with_faults_has_no_violations(store: str, tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip(
             "needs a C compiler, for clocks that can be set and for a witness that they cannot deceive"
         )
-    evidence, violations = run(tmp_path, Setup(store, SECONDS, seed=4, pause_s=1.2))
-    assert [one for one in violations if one.kind not in MACHINES] == []
-    assert len({fault.kind for fault in evidence.faults}) >= 8, "it was calm"
+    evidence, violations = run(tmp_path, Setup(store, SECONDS, seed=4, pause_s=PAUSE_S))
+    assert [one for one in violations if one.kind not in BUSY] == []
+    assert len({fault.kind for fault in evidence.faults}) >= 8, "too few kinds of faults"
     assert len({one.member for one in evidence.starts()}) == 3, "not all nodes took part"
     assert sum(1 for _ in evidence.starts()) >= 20

@@ -41,7 +41,7 @@ def row(key: str, *attempts: Attempt, kind: str = "succeeded", **known: Any) -> 
     return whole._replace(**known)
 
 
-def told(number: int = 1, kind: str = "succeeded", **known: Any) -> Attempt:
+def attempt(number: int = 1, kind: str = "succeeded", **known: Any) -> Attempt:
     at = NOON + timedelta(seconds=1.5)
     one = Attempt(number, "a.1", 10, at, at + timedelta(seconds=1), Outcome(kind))  # type: ignore[arg-type]
     return one._replace(**known)
@@ -58,7 +58,7 @@ def evidence(*lines: Seen, rows: tuple[Row, ...] = (), **known: Any) -> Evidence
 
 def kept(**known: Any) -> Evidence:
     lines = seen("start", TICK), seen("end", TICK, at=1001.6)
-    return evidence(*lines, rows=(row(TICK, told()),), **known)
+    return evidence(*lines, rows=(row(TICK, attempt()),), **known)
 
 
 def without(key: str) -> Evidence:
@@ -68,30 +68,35 @@ def without(key: str) -> Evidence:
 
 ONE, END = seen("start", TICK), seen("end", TICK, at=1001.6)
 LATER = {"at": 1002.5, "fence": 11, "node": "b.1"}
-LOST = told(kind="lost")
+LOST = attempt(kind="lost")
 CUT = Fault("cut", "a", 1001.0, 1009.0)
 RERUN_LINES = seen("start", RERUN), seen("start", RERUN, attempt=2, **LATER), seen("end", RERUN, attempt=2)
-RERUN_ROW = row(RERUN, LOST, told(2, fence=11, node="b.1"))
+RERUN_ROW = row(RERUN, LOST, attempt(2, fence=11, node="b.1"))
 
 BROKEN = {
-    "two of a lane at a time": ("overlap", evidence(ONE._replace(place=-1), END, rows=(row(TICK, told()),))),
+    "two of a lane at a time": (
+        "overlap",
+        evidence(ONE._replace(place=-1), END, rows=(row(TICK, attempt()),)),
+    ),
     "an attempt launched twice": (
         "duplicate",
-        evidence(ONE, END, ONE._replace(**LATER), rows=(row(TICK, told()),)),
+        evidence(ONE, END, ONE._replace(**LATER), rows=(row(TICK, attempt()),)),
     ),
     "a second attempt where there may be one": (
         "duplicate",
-        evidence(ONE, END, ONE._replace(attempt=2, **LATER), rows=(row(TICK, told(), told(2)),)),
+        evidence(ONE, END, ONE._replace(attempt=2, **LATER), rows=(row(TICK, attempt(), attempt(2)),)),
     ),
     "a second attempt of what succeeded": (
         "duplicate",
-        evidence(*RERUN_LINES, seen("end", RERUN), rows=(row(RERUN, told(), told(2, fence=11, node="b.1")),)),
+        evidence(
+            *RERUN_LINES, seen("end", RERUN), rows=(row(RERUN, attempt(), attempt(2, fence=11, node="b.1")),)
+        ),
     ),
     "a fence that does not grow": (
         "fence",
-        evidence(ONE, END, seen("start", KEYS["tick"][1], at=1002.5), rows=(row(TICK, told()),)),
+        evidence(ONE, END, seen("start", KEYS["tick"][1], at=1002.5), rows=(row(TICK, attempt()),)),
     ),
-    "work before it was due": ("early", evidence(ONE._replace(at=1000.9), END, rows=(row(TICK, told()),))),
+    "work before it was due": ("early", evidence(ONE._replace(at=1000.9), END, rows=(row(TICK, attempt()),))),
     "no launch for longer than a claim and five seconds": (
         "silence",
         evidence(ONE, seen("start", KEYS["tick"][1], at=1011.7, fence=11)),
@@ -100,10 +105,13 @@ BROKEN = {
     "a launch that is not recorded": ("stray", without(TICK)),
     "a record that no schedule names": ("stray", evidence(rows=(row("c.pair@2026-03-01T12:00:01Z"),))),
     "a fire that is not over": ("unsettled", evidence(rows=(row(TICK, state="claimed", outcome=None),))),
-    "success without an end": ("lie", evidence(ONE, rows=(row(TICK, told()),))),
+    "success without an end": ("lie", evidence(ONE, rows=(row(TICK, attempt()),))),
     "a skipped fire that was launched": ("lie", evidence(ONE, END, rows=(row(TICK, kind="skipped"),))),
-    "a failure of what did well": ("lie", evidence(ONE, END, rows=(row(TICK, told(kind="failed")),))),
-    "another node's attempt": ("lie", evidence(ONE, END, rows=(row(TICK, told(node="b.1")),))),
+    "a failure of work that succeeded": (
+        "lie",
+        evidence(ONE, END, rows=(row(TICK, attempt(kind="failed")),)),
+    ),
+    "another node's attempt": ("lie", evidence(ONE, END, rows=(row(TICK, attempt(node="b.1")),))),
     "work that was given up for nothing": ("groundless", evidence(ONE, rows=(row(TICK, LOST, kind="lost"),))),
     "an end that two tell": (
         "reported twice",
@@ -132,7 +140,7 @@ def test_it_finds(name: str) -> None:
     ],
     ids=["one launch", "a rerun of lost work", "work lost by a cut"],
 )
-def test_it_finds_nothing_where_the_promise_was_kept(fine: Evidence) -> None:
+def test_it_finds_nothing_in_a_correct_run(fine: Evidence) -> None:
     assert judge(fine) == []
 
 
@@ -148,7 +156,7 @@ def test_a_span_accounts_for_its_instants() -> None:
 
 def test_a_clock_that_was_set_back_excuses_work_that_was_granted_before() -> None:
     stepped = Clock(OFFSET, ((0.0, 3.0), (1001.0, 0.0)))
-    early = evidence(ONE._replace(at=1001.2), END, rows=(row(KEYS["tick"][2], told()),), clock=stepped)
+    early = evidence(ONE._replace(at=1001.2), END, rows=(row(KEYS["tick"][2], attempt()),), clock=stepped)
     assert not [one for one in judge(early) if one.kind == "early"]
 
 

@@ -1,5 +1,5 @@
-/* The command of every job of a chaos run: it says what the kernel saw of it, and is told nothing of detent
-   but by its environment.  `witness FILE LOCKS LANE WIDTH DEED MILLISECONDS [STATUS]`
+/* The command of every job of a chaos run: it records what the kernel saw of it, and knows of detent only
+   its environment.  `witness FILE LOCKS LANE WIDTH DEED MILLISECONDS [STATUS]`
 
    It takes a flock: one of WIDTH files of its lane, or of its fire where WIDTH is 0, and holds it for its
    life; its children inherit it.  It appends one line to FILE, by one write, when it starts and when it

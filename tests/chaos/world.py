@@ -29,9 +29,9 @@ from detent.clock import instant
 from detent.model import Query, Row
 from detent.stores.base import find_all
 from detent.stores.registry import open_store
-from detent.warden.client import sweep
 from detent.warden.program import kernel
 from detent.warden.program.cgroups import mounted_at
+from detent.warden.program.sweep import sweep
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0
@@ -86,7 +86,7 @@ class Member:
         self.node.process.wait(within_s)
 
     def clear_up(self) -> None:
-        self.proxy.mend()
+        self.proxy.restore()
         if self.lives and self.is_up():
             send(self.pids(node=True, warden=True), signal.SIGCONT)
             self.node.process.kill()

@@ -1,4 +1,4 @@
-"""A verb on a terminal, as a person sees it."""
+"""Runs a verb on a pseudo terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Terminal:
         self.shown = ""
 
     def read_until(self, pattern: str) -> str:
-        """What was shown up to the end of the first match, which is taken away; without one, it fails."""
+        """Return and remove the output up to the end of the first match; fail if there is none."""
         deadline = clock.monotonic() + WAIT_MAX_S
         while not (found := re.search(pattern, self.shown, re.DOTALL)):
             assert clock.monotonic() < deadline and self._read(), self.shown

@@ -1,4 +1,4 @@
-"""What tests of the command line share: a manifest, a store with a past, a node that runs."""
+"""Shared by tests of the command line: a manifest, a store with history, a running node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ jobs:
 
 
 class Result(NamedTuple):
-    """How a verb answered."""
+    """The exit code and the output of a verb."""
 
     code: int
     out: str
@@ -54,11 +54,11 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
-Detent = Callable[..., Result]  # what the fixture `detent` is
+Detent = Callable[..., Result]  # the type of the fixture `detent`
 
 
 def in_process(capfd: pytest.CaptureFixture[str]) -> Detent:
-    """Says a verb in this process."""
+    """Return a function that runs a verb in this process."""
 
     def run(*words: str) -> Result:
         code = main(list(words))
@@ -69,7 +69,7 @@ def in_process(capfd: pytest.CaptureFixture[str]) -> Detent:
 
 
 class Past:
-    """A store in the working directory, filled as a node would."""
+    """A store in the working directory, to be filled as by a node."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "detent.yaml").write_text(MANIFEST)
@@ -112,7 +112,7 @@ def until(what: str, holds: Callable[[], Any]) -> Any:
     """Wait for a condition; the bound is there only to end a test that fails."""
     deadline = time.monotonic() + WAIT_MAX_S
     while not (found := holds()):
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"not within {WAIT_MAX_S:g} s: {what}"
         time.sleep(0.02)
     return found
 
@@ -127,7 +127,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def call(folder: Path, *words: str, **more: str) -> Result:
-    """A verb in a process of its own."""
+    """Run a verb in its own process."""
     env = environment(folder, **more)
     done = subprocess.run(command(*words), cwd=folder, env=env, capture_output=True, timeout=WAIT_MAX_S)
     return Result(
@@ -142,7 +142,7 @@ def node(folder: Path, store: SqliteStore | None = None) -> Iterator[subprocess.
     with log.open("wb") as stream:
         process = subprocess.Popen(command("run"), cwd=folder, env=environment(folder), stderr=stream)
     try:
-        until("the node has a heart", lambda: process.poll() is not None or _beats(folder, store))
+        until("the heartbeat of the node", lambda: process.poll() is not None or _beats(folder, store))
         assert process.poll() is None, log.read_text()
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""A folder of its own for each test of the command line, and a way to say things to it."""
+"""Fixtures of the command line tests: a working directory, and verbs in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that lives at another time: what happened then can be told of now."""
+"""A SQLite store with a clock in the past, to create history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def yesterday(text: str) -> datetime:
 
 
 class PastNode:
-    """The node of the manifest in the folder, at whatever time it is told."""
+    """Acts as a node of the manifest in the folder, at a time that the test sets."""
 
     def __init__(self, folder: Path) -> None:
         manifest = load_manifest(folder / "detent.yaml", {})
@@ -51,7 +51,7 @@ class PastNode:
         self.store.finish([Report(claim, verdict, status=status, took_s=1.5, tail=b"it wrote\n")])
 
     def settle(self) -> list[Claim]:
-        """Settle every sentence there is; what may run is given back."""
+        """Settle each fire that must not run; return the claims that may run."""
         claims = self.claim()
         for claim in claims:
             if claim.disposition:

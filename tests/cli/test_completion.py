@@ -59,7 +59,7 @@ def test_options_and_their_values_are_completed(complete: Complete) -> None:
     assert complete("run", "--queues", "d") == []
 
 
-def test_jobs_and_files_are_completed_where_they_can_stand(complete: Complete) -> None:
+def test_jobs_and_files_are_completed_where_they_are_allowed(complete: Complete) -> None:
     assert complete("fire", "re") == ["report", "resting"]
     assert complete("next", "ba") == ["backup"]
     assert complete("validate", "-f", "det") == ["detent.yaml"]
@@ -68,7 +68,7 @@ def test_jobs_and_files_are_completed_where_they_can_stand(complete: Complete) -
     assert "backup" not in complete("validate", "")
 
 
-def test_the_names_of_jobs_are_told_and_without_a_manifest_nothing_is(detent: Detent, folder: Path) -> None:
+def test_job_names_are_listed_only_with_a_manifest(detent: Detent, folder: Path) -> None:
     jobs = ["backup", "report", "money", "resting", "deadbeef"]
     assert detent("completion", "jobs") == (0, "\n".join(jobs) + "\n", "")
     assert detent("completion", "jobs", "-o", "json").json == jobs
@@ -79,7 +79,7 @@ def test_the_names_of_jobs_are_told_and_without_a_manifest_nothing_is(detent: De
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_every_verb_and_the_way_to_the_jobs(detent: Detent, shell: str) -> None:
+def test_every_shell_completes_verbs_and_jobs(detent: Detent, shell: str) -> None:
     script = detent("completion", shell).out
     assert all(verb in script for verb in VERBS)
     assert "--strict" in script or "-l strict" in script

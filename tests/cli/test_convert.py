@@ -56,7 +56,7 @@ def test_convert_for_a_program_has_the_document_and_the_warnings(detent: Detent,
     assert made["document"]["app"] == "table" and made["warnings"][0]["line"] == 1
 
 
-def test_convert_names_the_app_as_it_is_told_to(detent: Detent, crontab: Path) -> None:
+def test_convert_uses_the_given_app_name(detent: Detent, crontab: Path) -> None:
     named = detent("convert", "--crontab", str(crontab), "--app", "nightly", "-o", "json")
     assert named.json["document"]["app"] == "nightly"
     wrong = detent("convert", "--crontab", str(crontab), "--app", "No Name")
@@ -70,16 +70,16 @@ def test_convert_says_what_it_cannot_convert(detent: Detent, folder: Path) -> No
     assert "name the file to convert" in detent("convert").err
 
 
-def test_a_file_that_is_wrong_is_told_with_its_lines(detent: Detent, folder: Path) -> None:
+def test_problems_of_a_bad_file_are_reported_with_their_lines(detent: Detent, folder: Path) -> None:
     (folder / "cronlock.yaml").write_text(CRONLOCK + "  - {name: a, schedule: x, command: b, timeout: 5}\n")
     for words in (("convert",), ("validate", "-f")):
         said = detent(*words, "cronlock.yaml")
         assert said.code == 1 and "traceback" not in said.err.lower()
-        told = said.err.splitlines()
-        assert told[0].startswith('jobs[1].name "a" is a duplicate of jobs[0]')
-        assert told[1].startswith('jobs[1].schedule: bad schedule "x"')
-        assert told[2].startswith("jobs[1].timeout is 5 without a unit")
-        assert all(line.endswith("(cronlock.yaml:4)") for line in told[:3])
+        lines = said.err.splitlines()
+        assert lines[0].startswith('jobs[1].name "a" is a duplicate of jobs[0]')
+        assert lines[1].startswith('jobs[1].schedule: bad schedule "x"')
+        assert lines[2].startswith("jobs[1].timeout is 5 without a unit")
+        assert all(line.endswith("(cronlock.yaml:4)") for line in lines[:3])
 
 
 @pytest.mark.parametrize("verb", ["validate", "next", "list", "show"])
@@ -98,7 +98,7 @@ def test_every_verb_takes_a_cronlock_file(detent: Detent, folder: Path, words: t
     assert said.code == 0 and ("1 job" in said.out or "it.a" in said.out)
 
 
-def test_a_crontab_is_known_without_being_said_to_be_one(detent: Detent, crontab: Path) -> None:
+def test_a_crontab_is_recognised_without_an_option(detent: Detent, crontab: Path) -> None:
     said = detent("validate", "-f", str(crontab))
     assert said.code == 0 and "2 jobs" in said.out
     crontab.write_text("just a note\n")
@@ -131,7 +131,7 @@ def test_several_crontabs_and_folders_are_one_manifest(detent: Detent, folder: P
     assert [job["job"][:-7] for job in jobs] == ["backup-sh", "bot", "one", "two"]
 
 
-def test_the_form_is_known_by_the_place_or_said(detent: Detent, folder: Path) -> None:
+def test_the_form_follows_from_the_path_or_an_option(detent: Detent, folder: Path) -> None:
     file = folder / "table"
     file.write_text("0 0 * * * nobody-known /opt/x\n")
 
@@ -146,7 +146,7 @@ def test_the_form_is_known_by_the_place_or_said(detent: Detent, folder: Path) ->
     assert shown(str(moved)) == "nobody-known: /opt/x"
 
 
-def test_a_guessed_form_is_told(detent: Detent, folder: Path) -> None:
+def test_a_guessed_form_is_reported(detent: Detent, folder: Path) -> None:
     (folder / "table").write_text("0 0 * * * root /opt/x\n")
     said = detent("convert", "--crontab", "table")
     assert "is read as the user" in said.err and yaml.safe_load(said.out)["defaults"]["user"] == "root"

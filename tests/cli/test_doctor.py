@@ -1,4 +1,4 @@
-"""`detent doctor`: what it finds sound, weak and bad; and `detent run` with a store that is weak."""
+"""`detent doctor`: its ok, weak and bad rows; and `detent run` with a store that is weak."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_screen_has_a_line_for_each_row_with_its_consequence_and_advice(
     assert lines[-1].endswith("1 bad")
 
 
-def test_what_is_weak_fails_only_if_asked(detent: Detent, folder: Path) -> None:
+def test_a_weak_row_fails_only_on_request(detent: Detent, folder: Path) -> None:
     Past(folder)  # a store, and no node
     (folder / "try.db").touch(mode=0o600)
     assert rows(detent)["nodes"]["found"] == "no node is alive"
@@ -102,13 +102,13 @@ def test_a_store_that_cannot_be_used_is_bad(detent: Detent, folder: Path) -> Non
 
 
 @pytest.mark.parametrize(("mode", "state"), [(0o600, "ok"), (0o644, "weak"), (0o666, "bad")])
-def test_who_may_touch_the_store_is_told(detent: Detent, folder: Path, mode: int, state: str) -> None:
+def test_permissions_of_the_store_are_reported(detent: Detent, folder: Path, mode: int, state: str) -> None:
     Past(folder).store.notes("demo")
     (folder / "try.db").chmod(mode)
     assert rows(detent)["store file"]["state"] == state
 
 
-def test_a_directory_that_anybody_may_write_to_is_bad(detent: Detent, folder: Path) -> None:
+def test_a_world_writable_directory_is_bad(detent: Detent, folder: Path) -> None:
     folder.chmod(0o777)
     found = rows(detent)
     assert found["store directory"]["state"] == found["manifest"]["state"] == "bad"
@@ -118,7 +118,7 @@ def test_a_directory_that_anybody_may_write_to_is_bad(detent: Detent, folder: Pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to another user")
 def test_a_store_directory_of_another_user_is_bad(detent: Detent, folder: Path) -> None:
-    """Also one with the sticky bit: its owner may replace every file."""
+    """This includes one with the sticky bit: its owner may replace every file."""
     theirs = folder / "theirs"
     theirs.mkdir()
     os.chown(theirs, 65534, -1)
@@ -129,7 +129,7 @@ def test_a_store_directory_of_another_user_is_bad(detent: Detent, folder: Path) 
 
 
 @pytest.mark.parametrize(("mode", "state"), [(0o777, "bad"), (0o700, "ok")])
-def test_who_may_write_to_the_state_directory_is_reported(
+def test_permissions_of_the_state_directory_are_reported(
     detent: Detent, folder: Path, mode: int, state: str
 ) -> None:
     nodes = folder / nodes_directory("sqlite:///try.db", {})
@@ -201,14 +201,16 @@ def test_the_machine_file_is_looked_at(detent: Detent, folder: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("limit", "state"), [("FREE_ADVISED", "weak"), ("FREE_LOW", "bad")])
-def test_little_room_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, state: str) -> None:
+def test_little_disk_space_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, state: str
+) -> None:
     assert doctor_host.disk_space("disk space", folder / "not" / "yet").state == "ok"
     monkeypatch.setattr(doctor_host, limit, 1 << 80)
     row = doctor_host.disk_space("disk space", folder / "not" / "yet")
     assert (row.state, row.consequence) == (state, doctor_host.FULL)
 
 
-def test_a_clock_that_is_off_is_weak_either_way() -> None:
+def test_a_wrong_clock_is_weak_in_either_direction() -> None:
     assert clock_offset(0.4).state == "ok"
     assert "5.0 s ahead of" in clock_offset(5).found
     assert (clock_offset(-70).state, "70.0 s behind" in clock_offset(-70).found) == ("weak", True)
@@ -227,7 +229,7 @@ def test_jobs_that_nobody_can_end_alone_and_claims_that_are_short_are_named(
     assert (found["claims"]["state"], found["claims"]["found"]) == ("weak", "demo.brief")
 
 
-def test_nodes_that_agree_are_well_and_others_are_told(detent: Detent, folder: Path) -> None:
+def test_nodes_that_agree_are_ok_and_others_are_reported(detent: Detent, folder: Path) -> None:
     past = Past(folder)
     own = fingerprint((job.name, job.revision) for job in past.jobs.values())
     past.beat(fingerprint=own, version="1")
@@ -252,7 +254,7 @@ def in_memory() -> Iterator[Path]:
     rmtree(place)
 
 
-def test_a_node_says_once_what_its_store_may_forget(folder: Path, in_memory: Path) -> None:
+def test_a_node_logs_the_weakness_of_its_store_once(folder: Path, in_memory: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST.replace("30 2 * * *", "*/7 2 * * *"))
     log = folder / "run.log"
     with log.open("wb") as stream:
@@ -267,7 +269,7 @@ def test_a_node_says_once_what_its_store_may_forget(folder: Path, in_memory: Pat
     assert "gone after a reboot" in weak[0]["error"]
 
 
-def test_a_store_that_is_to_carry_everything_is_refused_if_it_is_weak(folder: Path, in_memory: Path) -> None:
+def test_a_weak_store_is_refused_if_full_is_required(folder: Path, in_memory: Path) -> None:
     url = f"sqlite:///{in_memory}/x.db"
     text = MANIFEST.replace("store: sqlite:///try.db", f"store: {{url: '{url}', require: full}}")
     (folder / "detent.yaml").write_text(text)

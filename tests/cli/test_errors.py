@@ -1,4 +1,4 @@
-"""Whatever is wrong, a person is told in a sentence; nobody is shown a traceback."""
+"""Every error is reported in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_a_store_that_cannot_be_used_is_explained(
     detent: Detent, folder: Path, what: str, words: list[str]
 ) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
-    spoil, told = STORES[what]
+    spoil, message = STORES[what]
     spoil(folder)
     said = detent(*words)
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("detent: ") and told in said.err
+    assert said.err.startswith("detent: ") and message in said.err
 
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -78,30 +78,30 @@ READERS = (
 def test_a_file_that_cannot_be_used_is_explained(
     detent: Detent, folder: Path, what: str, words: list[str]
 ) -> None:
-    spoil, told = FILES[what]
+    spoil, message = FILES[what]
     spoil(folder)
     said = detent(*words)
     assert (said.code, said.out) == (1, "")
-    assert told in said.err and "m.yaml" in said.err
+    assert message in said.err and "m.yaml" in said.err
 
 
 @pytest.mark.parametrize(
     "words", (["validate"], ["next"], ["list"], ["fire", "x"]), ids=lambda words: words[0]
 )
-def test_where_there_is_no_manifest_the_names_are_told(detent: Detent, words: list[str]) -> None:
+def test_without_a_manifest_the_error_names_the_default_files(detent: Detent, words: list[str]) -> None:
     said = detent(*words)
     assert said.code == 1
     assert "no manifest here: there is no detent.yaml" in said.err
 
 
 @pytest.mark.parametrize("url", ["mysql://:secret@host", "sqlite:", "nonsense", "sqlite:///"])
-def test_a_store_that_is_none_is_refused_without_its_password(detent: Detent, url: str) -> None:
+def test_a_bad_store_url_is_refused_without_its_password(detent: Detent, url: str) -> None:
     said = detent("history", "--store", url)
     assert said.code == 1
     assert "bad store" in said.err and "secret" not in said.err
 
 
-def test_what_nobody_thought_of_is_one_line_too(detent: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_one_line_too(detent: Detent, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(verb: str) -> object:
         raise LookupError("a thing")
 
@@ -164,7 +164,7 @@ def test_a_store_without_permission_is_refused_at_once(tmp_path: Path, verb: lis
 
 
 def _without_privilege() -> list[str]:
-    """Permissions do not bind root, unless it gives that up."""
+    """Permissions do not restrict root unless it drops the capabilities."""
     if os.geteuid():
         return []
     if not shutil.which("setpriv"):

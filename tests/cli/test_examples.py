@@ -1,6 +1,6 @@
 """Every verb's example runs, as it is written, in a folder where a node runs the jobs that it names.
 
-A verb that is new needs nothing here, unless its example needs a file or a fire that is not there yet.
+A new verb needs no change here, unless its example needs another file or fire.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILES = {
     "system.crontab": "0 9 * * 1-5 root true\n",
     "cronlock.yaml": "jobs:\n  - {name: backup, schedule: '30 2 * * *', command: echo done}\n",
 }
-ENDLESS = ("run", "worker")  # they go on until they are told to stop
+ENDLESS = ("run", "worker")  # they run until a signal stops them
 
 
 def examples(verb: str) -> list[str]:
@@ -107,7 +107,7 @@ def test_the_example_of_a_verb_runs(world: Path, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ENDLESS)
-def test_the_example_of_a_verb_that_goes_on_runs_until_it_is_told_to_stop(verb: str, tmp_path: Path) -> None:
+def test_the_example_of_a_long_running_verb_runs_until_a_signal_stops_it(verb: str, tmp_path: Path) -> None:
     for example in examples(verb):
         process = start(furnish(tmp_path), example)
         assert process.stderr

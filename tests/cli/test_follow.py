@@ -19,7 +19,7 @@ def written(number: int, size: int) -> bytes:
 
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(0, PIECE), max_size=12), looks=st.lists(st.booleans(), max_size=12))
-def test_who_looks_often_enough_sees_every_byte_once(
+def test_a_frequent_reader_sees_every_byte_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], looks: list[bool]
 ) -> None:
     path = tmp_path_factory.mktemp("output") / "run.1.log"
@@ -44,7 +44,7 @@ def test_the_end_can_be_read_when_the_file_was_removed(tmp_path: Path) -> None:
     assert b"".join(segments.read()) == b"two"
 
 
-def test_what_is_written_just_before_a_segment_is_renamed_is_not_missed(tmp_path: Path) -> None:
+def test_output_written_just_before_a_rename_is_not_missed(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "a"))
 
     class Unlucky(SegmentReader):
@@ -60,7 +60,7 @@ def test_what_is_written_just_before_a_segment_is_renamed_is_not_missed(tmp_path
     assert not segments.has_gap
 
 
-def test_who_comes_late_gets_both_segments(tmp_path: Path) -> None:
+def test_a_late_reader_gets_both_segments(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "a"))
     output.write(written(1, SEGMENT_MAX) + b"rest")
     assert b"".join(SegmentReader(tmp_path / "a").read()) == written(1, SEGMENT_MAX) + b"rest"

@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         (86_400 * 46, "in 46 d"),
     ],
 )
-def test_an_instant_is_told_by_its_distance(seconds: float, words: str) -> None:
+def test_an_instant_is_shown_with_its_distance(seconds: float, words: str) -> None:
     assert relative(NOW + timedelta(seconds=seconds), NOW) == words
 
 
@@ -57,7 +57,7 @@ def test_today_needs_no_date() -> None:
 
 
 @given(st.text())
-def test_whatever_a_job_says_stays_on_one_line_and_gives_no_orders_to_a_terminal(text: str) -> None:
+def test_text_of_a_job_stays_on_one_line_without_terminal_escapes(text: str) -> None:
     assert printable(text).isprintable()
 
 

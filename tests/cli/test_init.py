@@ -1,4 +1,4 @@
-"""`detent init`: a starter that is right, runs at once, and takes the place of nothing."""
+"""`detent init`: a starter manifest that is valid, runs at once, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_the_starter_validates_strictly_with_one_job_off(detent: Detent) -> None
         "  detent run -f shop/detent.yaml",
         "  detent history -f shop/detent.yaml",
     ]
-    told = detent("validate", "--strict", "-f", "shop/detent.yaml")
-    assert told == (0, "ok: shop/detent.yaml: app shop, 3 jobs (1 disabled)\n", "")
+    result = detent("validate", "--strict", "-f", "shop/detent.yaml")
+    assert result == (0, "ok: shop/detent.yaml: app shop, 3 jobs (1 disabled)\n", "")
 
 
 def test_the_next_commands_work_as_they_are_printed(detent: Detent, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import venv
@@ -51,7 +52,8 @@ def test_the_program_starts_in_a_path_with_a_space(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
     wheel = str(write_wheel(tmp_path))
     subprocess.run([*pip, "--no-index", "--no-deps", "--no-compile", wheel], check=True)
-    run = subprocess.run([str(home / "bin" / "detent"), "version"], capture_output=True, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the installed package
+    run = subprocess.run([str(home / "bin" / "detent"), "version"], env=env, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("detent v")
 

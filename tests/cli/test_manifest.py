@@ -26,7 +26,7 @@ def test_a_good_manifest_is_counted(detent: Detent) -> None:
     assert said.out.splitlines()[-1] == "ok: detent.yaml: app demo, 5 jobs (1 disabled), 2 warnings"
 
 
-def test_a_warning_is_told_and_is_no_problem(detent: Detent, manifest: Path) -> None:
+def test_a_warning_is_reported_and_is_no_error(detent: Detent, manifest: Path) -> None:
     manifest.write_text(MANIFEST.replace("30 2 * * *", "0 0 */2 * MON"))
     said = detent("validate", "-f", "detent.yaml")
     assert said.code == 0
@@ -35,7 +35,7 @@ def test_a_warning_is_told_and_is_no_problem(detent: Detent, manifest: Path) -> 
     assert (warning["level"], warning["line"], warning["path"]) == ("warning", 6, "jobs/0/schedule")
 
 
-def test_all_problems_are_told_at_once_with_their_lines(detent: Detent, manifest: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_lines(detent: Detent, manifest: Path) -> None:
     manifest.write_text(MANIFEST.replace("30 2 * * *", "61 2 * * *").replace("@hourly", "@howrly"))
     said = detent("validate")
     lines = said.err.splitlines()
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_for_programs_too(detent: Detent
     assert said.json[0]["message"] == 'cannot read "gone.yaml": no such file or directory'
 
 
-def test_show_tells_what_a_job_says(detent: Detent) -> None:
+def test_show_prints_the_fields_of_a_job(detent: Detent) -> None:
     said = detent("show", "money")
     lines = dict(line.split(maxsplit=1) for line in said.out.splitlines())
     assert lines["job"] == "demo.money"
@@ -115,7 +115,7 @@ def test_next_merges_all_jobs_in_the_order_of_their_instants(detent: Detent) -> 
     ]
 
 
-def test_next_tells_what_a_change_of_offset_does(detent: Detent) -> None:
+def test_next_explains_a_change_of_offset(detent: Detent) -> None:
     said = detent("next", "backup", "-n", "2", "--from", "2026-03-28T12:00:00+01:00")
     first, second = said.out.splitlines()[1:]
     assert first.startswith(
@@ -158,7 +158,7 @@ def test_a_job_with_nothing_left_to_do_says_so(detent: Detent, manifest: Path) -
         [],
     ],
 )
-def test_a_wrong_way_to_ask_ends_with_two(detent: Detent, words: list[str]) -> None:
+def test_a_usage_error_exits_with_2(detent: Detent, words: list[str]) -> None:
     said = detent(*words)
     assert (said.code, said.out) == (2, "")
     assert said.err
@@ -181,7 +181,7 @@ def test_the_schema_of_each_version_is_a_document(detent: Detent) -> None:
     assert detent("schema", "--version", "1").json["properties"]["version"] == {"const": 1}
 
 
-def test_two_manifests_are_one_too_many(detent: Detent) -> None:
+def test_two_manifests_are_a_usage_error(detent: Detent) -> None:
     said = detent("show", "-f", "detent.yaml", "--file", "other.yaml")
     assert said.code == 2
     assert "two manifests" in said.err
@@ -203,7 +203,7 @@ def test_a_verb_loads_only_what_it_needs(folder: Path, words: list[str]) -> None
 
 
 @pytest.mark.parametrize("words", [["version"], ["schema"], ["next", "-n", "5000"]])
-def test_output_that_nobody_reads_is_no_error(folder: Path, words: list[str]) -> None:
+def test_a_closed_output_is_no_error(folder: Path, words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -217,8 +217,8 @@ def test_a_terminal_without_unicode_gets_json_that_can_be_read(folder: Path) -> 
     (folder / "detent.yaml").write_text(MANIFEST.replace("Sends the report", "Schickt Grüße – täglich"))
     said = call(folder, "show", "-o", "json", PYTHONIOENCODING="ascii")
     assert said.code == 0
-    told = [job["description"] for job in said.json["jobs"] if "description" in job]
-    assert told == ["Schickt Grüße – täglich"]
+    descriptions = [job["description"] for job in said.json["jobs"] if "description" in job]
+    assert descriptions == ["Schickt Grüße – täglich"]
     assert call(folder, "show", PYTHONIOENCODING="ascii").code == 0
 
 

@@ -84,7 +84,7 @@ def test_output_is_followed_while_it_is_written(home: Path, job: str, ending: by
         assert process.wait() == 0
 
 
-def test_a_fire_that_runs_keeps_others_out_until_it_is_killed(home: Path) -> None:
+def test_a_running_fire_blocks_others_until_it_is_killed(home: Path) -> None:
     key = call(home, "fire", "endless").out.strip()
     until("it has begun", lambda: call(home, "logs", key).out == "begun\n")
     skipped = call(home, "fire", "endless", "--wait")
@@ -98,7 +98,7 @@ def test_a_fire_that_runs_keeps_others_out_until_it_is_killed(home: Path) -> Non
     assert record["reason"].startswith("killed by ")
 
 
-def test_a_node_that_was_told_to_stop_is_not_alive(tmp_path: Path) -> None:
+def test_a_stopping_node_is_not_alive(tmp_path: Path) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     with node(tmp_path):
         assert call(tmp_path, "fire", "fine", "--wait").code == 0
@@ -129,7 +129,7 @@ def on_terminal(folder: Path, *words: str, **more: str) -> Result:
     return Result(process.returncode, shown.decode(), err.decode())
 
 
-def test_a_terminal_gets_colours_and_nearness(home: Path) -> None:
+def test_a_terminal_gets_colours_and_relative_times(home: Path) -> None:
     call(home, "fire", "seven", "--wait")
     said = on_terminal(home, "history", "seven", "-n", "1")
     assert "\x1b[31mfailed" in said.out
@@ -146,21 +146,21 @@ def test_a_node_on_a_terminal_says_where_to_look_and_what_it_waits_for(tmp_path:
     words = command("run", "-f", "detent.yaml")
     process = subprocess.Popen(words, cwd=tmp_path, env=env, stdin=writer, stdout=writer, stderr=writer)
     os.close(writer)
-    told = b""
+    printed = b""
 
-    def has_told(text: str) -> bool:
-        nonlocal told
-        told += os.read(reader, 4096)
-        return text in told.decode()
+    def has_printed(text: str) -> bool:
+        nonlocal printed
+        printed += os.read(reader, 4096)
+        return text in printed.decode()
 
-    until("it has started", lambda: has_told("logs JOB"))
-    assert "in another terminal" in told.decode() and "status -f detent.yaml" in told.decode()
+    until("it has started", lambda: has_printed("logs JOB"))
+    assert "in another terminal" in printed.decode() and "status -f detent.yaml" in printed.decode()
     key = call(tmp_path, "fire", "endless").out.strip()
     until("it has begun", lambda: call(tmp_path, "logs", key).out == "begun\n")
     process.send_signal(signal.SIGINT)
-    until("it says what it waits for", lambda: has_told("stops it at once"))
-    assert f"still running: {key}  waits at most 600 s; a second Ctrl-C" in told.decode()
-    assert "fire-started" not in told.decode()
+    until("it says what it waits for", lambda: has_printed("stops it at once"))
+    assert f"still running: {key}  waits at most 600 s; a second Ctrl-C" in printed.decode()
+    assert "fire-started" not in printed.decode()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     os.close(reader)

@@ -1,4 +1,4 @@
-"""`detent nodes`: what heartbeats say, and what is to be said of them."""
+"""`detent nodes`: the fields of heartbeats, and warnings about them."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_a_node_with_older_definitions_is_marked_and_explained(detent: Detent, p
     assert "b.life holds older definitions" in detent("status").out.splitlines()[0]
 
 
-@pytest.mark.parametrize(("off_s", "told"), [(9, "ahead of"), (-9, "behind"), (1, "")])
-def test_a_clock_that_is_off_is_told(detent: Detent, past: Past, off_s: int, told: str) -> None:
+@pytest.mark.parametrize(("off_s", "direction"), [(9, "ahead of"), (-9, "behind"), (1, "")])
+def test_a_wrong_clock_is_reported(detent: Detent, past: Past, off_s: int, direction: str) -> None:
     beat(past, "a.life", wall=clock.wall() + off_s)
     lines = detent("nodes").out.splitlines()
-    assert len(lines) == (3 if told else 2)
-    assert not told or (f"{told} the store's" in lines[2] and "the clock of a.life" in lines[2])
+    assert len(lines) == (3 if direction else 2)
+    assert not direction or (f"{direction} the store's" in lines[2] and "the clock of a.life" in lines[2])
 
 
 def test_a_heartbeat_of_another_version_is_listed_with_what_it_says(detent: Detent, past: Past) -> None:
@@ -84,7 +84,7 @@ def test_a_heartbeat_of_another_version_is_listed_with_what_it_says(detent: Dete
     assert detent("nodes").code == 0
 
 
-def test_where_nobody_is_alive_that_is_said(detent: Detent, folder: Path) -> None:
+def test_no_live_node_is_reported(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     assert detent("nodes") == (0, "", 'no store at "sqlite:///try.db" yet: nothing has run\n')
     Past(folder).store.look("demo")
@@ -98,7 +98,7 @@ def test_the_fingerprint_is_of_the_jobs_and_not_of_their_order_or_host() -> None
     assert fingerprint([]) == ""
 
 
-def test_a_real_node_tells_all_of_it(tmp_path: Path) -> None:
+def test_a_real_node_reports_every_field(tmp_path: Path) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     with node(tmp_path) as process:
         [record] = call(tmp_path, "nodes", "-o", "json").json

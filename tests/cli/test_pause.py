@@ -1,4 +1,4 @@
-"""`detent pause` and `detent resume`: what they leave in the store, and where it is seen."""
+"""`detent pause` and `detent resume`: what they write to the store, and which verbs show it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_several_jobs_a_pattern_and_all_of_them_can_be_paused(detent: Detent, pa
     assert "it was already paused since" in said.out
 
 
-def test_what_runs_goes_on_and_is_named(detent: Detent, past: Past) -> None:
+def test_running_work_continues_and_is_named(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("money", "a"))
     said = detent("pause", "money")
     assert f"{claim.fire.key} is still running" in said.out
@@ -115,7 +115,7 @@ def test_a_pause_can_end_at_a_time(detent: Detent, past: Past) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["mony"], 'no job "mony"; did you mean "money"?'),
         (["zzz*"], 'no job "zzz*"; there are backup, deadbeef, money and report'),
@@ -127,10 +127,10 @@ def test_a_pause_can_end_at_a_time(detent: Detent, past: Past) -> None:
         (["money", "--reason", "x" * 201], "the reason has 201 characters; 200 are allowed"),
     ],
 )
-def test_what_cannot_be_paused_is_refused(detent: Detent, past: Past, words: list[str], told: str) -> None:
+def test_a_bad_pause_is_refused(detent: Detent, past: Past, words: list[str], message: str) -> None:
     said = detent("pause", *words)
     assert (said.code, said.out) == (1, "")
-    assert told in said.err
+    assert message in said.err
     assert paused(past) == {}
 
 
@@ -166,7 +166,7 @@ def test_a_job_of_every_host_is_paused_on_all_that_are_known(
 
 
 @pytest.mark.parametrize("words", [["show", "money"], ["next", "money"]])
-def test_a_store_that_cannot_be_read_keeps_no_verb_of_the_manifest_from_answering(
+def test_verbs_of_the_manifest_work_without_a_readable_store(
     detent: Detent, folder: Path, words: list[str]
 ) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
@@ -217,7 +217,7 @@ def test_a_duration_is_read(text: str, total: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "0s", "1h1h", "30m1h", "-1h", "1.5h", "99999999d", "2 h"])
-def test_what_is_no_duration_is_refused_as_a_wrong_way_to_ask(detent: Detent, past: Past, text: str) -> None:
+def test_a_bad_duration_is_a_usage_error(detent: Detent, past: Past, text: str) -> None:
     said = detent("pause", "money", f"--for={text}")
     assert (said.code, said.out) == (2, "")
     assert "is not a duration such as 2h, 90m, 1h30m or 30d" in said.err

@@ -1,4 +1,4 @@
-"""`detent prune`: what is forgotten, and what never is."""
+"""`detent prune`: which fires are deleted, and which never are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_the_newest_of_a_job_are_kept(detent: Detent, folder: Path) -> None
         ("", ["--older-than", "1h"], 3),
     ],
 )
-def test_what_was_over_long_ago_is_forgotten(
+def test_old_fires_are_deleted(
     detent: Detent, folder: Path, settings: str, words: list[str], gone: int
 ) -> None:
     (folder / "detent.yaml").write_text(f"{MANIFEST}\n{settings}\n")
@@ -58,14 +58,12 @@ def test_what_was_over_long_ago_is_forgotten(
 
 
 @pytest.mark.parametrize("words", [["--keep", "0"], ["--keep", "x"], ["--older-than", "30"]])
-def test_what_is_no_number_or_duration_is_a_wrong_way_to_ask(
-    detent: Detent, folder: Path, words: list[str]
-) -> None:
+def test_a_bad_number_or_duration_is_a_usage_error(detent: Detent, folder: Path, words: list[str]) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     assert detent("prune", *words).code == 2
 
 
-def test_without_a_store_there_is_nothing_to_forget(detent: Detent, folder: Path) -> None:
+def test_without_a_store_there_is_nothing_to_prune(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     assert "no store at" in detent("prune").err
     assert not (folder / "try.db").exists()

@@ -1,4 +1,4 @@
-"""`detent status`: one screen, over stores in which things go well and in which they do not."""
+"""`detent status`: one screen, for stores with and without problems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOOD, BAD = Outcome("succeeded"), Outcome("failed", "exit 3")
 
 @pytest.fixture
 def past(folder: Path) -> Past:
-    """All well: the jobs are in force, and a node is alive."""
+    """A store without problems: the jobs are in force, and a node is alive."""
     past = Past(folder)
     past.store.set_jobs("demo", 0, {name: job.revision for name, job in past.jobs.items()})
     past.beat()
@@ -54,7 +54,7 @@ def record(detent: Detent) -> Any:
 # All well.
 
 
-def test_where_all_is_well_one_line_says_so(detent: Detent, past: Past) -> None:
+def test_if_all_is_well_one_line_says_so(detent: Detent, past: Past) -> None:
     past.over("money", "a", GOOD, 50)
     past.claim(past.put("deadbeef", "b"))
     said = detent("status")
@@ -81,7 +81,7 @@ def test_for_programs_it_is_one_object(detent: Detent, past: Past) -> None:
     assert [row["node"] for row in found["nodes"]] == ["host.life"]
 
 
-def test_a_paused_job_is_no_problem_but_is_told(detent: Detent, past: Past) -> None:
+def test_a_paused_job_is_no_problem_but_is_shown(detent: Detent, past: Past) -> None:
     past.store.note("demo", "pause/demo.money", "holidays (by ana@host)")
     said = detent("status")
     assert "1 job paused" in headline(said)
@@ -92,7 +92,7 @@ def test_a_paused_job_is_no_problem_but_is_told(detent: Detent, past: Past) -> N
 # What failed.
 
 
-def test_a_job_that_was_removed_needs_nobodys_attention(detent: Detent, past: Past, folder: Path) -> None:
+def test_a_removed_job_is_not_reported(detent: Detent, past: Past, folder: Path) -> None:
     past.over("money", "a", BAD, 300)
     past.store.note("demo", "pause/demo.money", "holidays (by ana@host)")
     assert "failed" in headline(detent("status"))
@@ -128,12 +128,12 @@ def test_a_job_that_succeeded_since_is_listed_but_is_well(detent: Detent, past: 
     assert headline(detent("status")).startswith("all well")
 
 
-def test_what_failed_long_ago_is_not_news(detent: Detent, past: Past) -> None:
+def test_an_old_failure_is_not_reported(detent: Detent, past: Past) -> None:
     past.over("money", "a", BAD, 90_000)
     assert headline(detent("status")).startswith("all well")
 
 
-def test_many_that_failed_are_counted_and_cut_short(detent: Detent, folder: Path, past: Past) -> None:
+def test_many_failures_are_counted_and_truncated(detent: Detent, folder: Path, past: Past) -> None:
     jobs = "\n".join(f"  - {{name: j{n:02}, schedule: '@yearly', command: x}}" for n in range(14))
     (folder / "detent.yaml").write_text(f"{MANIFEST}{jobs}\n")
     for n in range(12):
@@ -149,7 +149,7 @@ def test_many_that_failed_are_counted_and_cut_short(detent: Detent, folder: Path
 # What is late.
 
 
-def test_a_fire_that_nobody_starts_is_late_after_5_seconds(detent: Detent, past: Past) -> None:
+def test_a_fire_that_no_node_starts_is_late_after_5_seconds(detent: Detent, past: Past) -> None:
     past.put("deadbeef", "a")
     assert headline(detent("status")).startswith("all well")
     due_at = clock.now().replace(microsecond=0) - timedelta(seconds=7)
@@ -252,7 +252,7 @@ def test_a_node_of_this_host_that_was_killed_is_dead_at_once(tmp_path: Path) -> 
     assert said.out.startswith("NO NODE IS ALIVE")
     assert section(said, "node")[0][-1] == "dead"
     nodes = call(tmp_path, "nodes", "-o", "json").json
-    assert [one["alive"] for one in nodes] == [False]  # it was heard of less than half a minute ago
+    assert [one["alive"] for one in nodes] == [False]  # its heartbeat is less than half a minute old
     assert "no node is alive" in call(tmp_path, "nodes").err
 
 
@@ -297,7 +297,7 @@ def test_a_late_fire_names_the_one_that_it_waits_for(detent: Detent, past: Past)
     assert section(detent("status"), "late")[0][2:] == ["waits", "for", holder.fire.key]
 
 
-def test_a_retry_that_waits_is_told_when_it_is_due(detent: Detent, past: Past) -> None:
+def test_a_waiting_retry_is_shown_with_its_due_time(detent: Detent, past: Past) -> None:
     fire = past.put("money", "a")
     past.finish(past.claim(fire), Verdict(BAD, again_in_s=50))
     said = detent("status")
@@ -308,12 +308,12 @@ def test_a_retry_that_waits_is_told_when_it_is_due(detent: Detent, past: Past) -
     assert row["again_at"] > row["due_at"]
 
 
-def test_where_nobody_is_alive_it_is_said_loud(detent: Detent, past: Past) -> None:
+def test_no_live_node_is_a_problem(detent: Detent, past: Past) -> None:
     past.store.note("demo", "node/host.life", "")
     assert headline(detent("status")) == "NO NODE IS ALIVE: start `detent run`"
 
 
-def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path) -> None:
+def test_an_instant_that_no_node_has_planned_is_late(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     then = PastNode(folder)
     then.at(clock.now() - timedelta(hours=3))
@@ -330,7 +330,7 @@ def test_an_instant_that_nobody_has_planned_is_late(detent: Detent, folder: Path
 # Where there is little to see.
 
 
-def test_before_anything_has_run_it_tells_what_is_next(detent: Detent, folder: Path) -> None:
+def test_before_the_first_fire_it_shows_the_next_instants(detent: Detent, folder: Path) -> None:
     (folder / "detent.yaml").write_text(MANIFEST)
     said = detent("status")
     assert headline(said) == "nothing has run yet, and no node is alive: start `detent run`"

@@ -1,4 +1,4 @@
-"""The verbs that read a store, over one with a known past."""
+"""The verbs that read a store, with a known history."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_hooks_are_hidden_unless_asked_for(detent: Detent, past: Past) -> None:
     assert [row["origin"] for row in detent("history", "--hooks", "-o", "json").json] == ["hook", "manual"]
 
 
-def test_what_is_planned_for_later_is_not_history(detent: Detent, past: Past) -> None:
+def test_planned_fires_are_not_in_the_history(detent: Detent, past: Past) -> None:
     past.put("backup", "later", -90)
     assert detent("history").out == ""
 
@@ -123,7 +123,7 @@ def test_a_span_is_one_row_with_its_count(detent: Detent, past: Past) -> None:
     assert f"too late; 7 instants since {first_at:%Y-%m-%dT%H:%M:%SZ}" in detent("history", "money").out
 
 
-def test_a_retry_that_waits_tells_when_it_is_due_again(detent: Detent, past: Past) -> None:
+def test_a_waiting_retry_shows_when_it_is_due_again(detent: Detent, past: Past) -> None:
     past.finish(past.claim(past.put("backup", "a")), Verdict(BAD, again_in_s=50))
     line = detent("history").out.splitlines()[1]
     assert "waiting" in line and "failed, exit 3; retried in" in line
@@ -143,7 +143,7 @@ def test_a_store_can_be_read_without_its_manifest(detent: Detent, past: Past, fo
 # List.
 
 
-def test_list_tells_how_each_job_stands(detent: Detent, past: Past) -> None:
+def test_list_shows_the_state_of_each_job(detent: Detent, past: Past) -> None:
     past.over("backup", "a", BAD, 100)
     past.over("backup", "b", GOOD, 50)
     past.claim(past.put("money", "c"))
@@ -256,7 +256,7 @@ def test_killing_a_fire_that_waits_ends_it(detent: Detent, past: Past) -> None:
     assert f"{fire.key} is over already: cancelled" in again.err
 
 
-def test_killing_a_fire_that_runs_tells_its_node(detent: Detent, past: Past) -> None:
+def test_killing_a_running_fire_asks_its_node_to_stop_it(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("money", "a"))
     said = detent("kill", claim.fire.key)
     assert (said.code, said.err) == (0, f"asked host.life to stop {claim.fire.key}\n")
@@ -265,12 +265,12 @@ def test_killing_a_fire_that_runs_tells_its_node(detent: Detent, past: Past) -> 
     assert "stopping" in detent("history").out
 
 
-def test_a_job_of_which_nothing_is_open_cannot_be_killed(detent: Detent, past: Past) -> None:
+def test_a_job_without_an_open_fire_cannot_be_killed(detent: Detent, past: Past) -> None:
     past.over("money", "a", GOOD, 50)
     assert detent("kill", "money").err == "detent: no fire of demo.money is running or waiting\n"
 
 
-def test_a_job_with_several_fires_running_must_be_told_which_to_kill(detent: Detent, past: Past) -> None:
+def test_killing_a_job_with_several_running_fires_needs_a_key(detent: Detent, past: Past) -> None:
     fires = [past.claim(past.put("deadbeef", token)).fire for token in "ab"]
     said = detent("kill", "deadbeef")
     assert said.code == 1
@@ -281,22 +281,22 @@ def test_a_job_with_several_fires_running_must_be_told_which_to_kill(detent: Det
 def test_waiting_for_a_kill_ends_when_the_node_has_settled_it(detent: Detent, past: Past) -> None:
     claim = past.claim(past.put("money", "a"))
     past.beat()
-    settling = threading.Thread(target=_settle_when_told, args=(past, claim))
+    settling = threading.Thread(target=_settle_when_stopped, args=(past, claim))
     settling.start()
     said = detent("kill", "money", "--wait", "-o", "json")
     settling.join()
     assert (said.code, said.json["state"], said.json["outcome"]) == (0, "over", "cancelled")
 
 
-def _settle_when_told(past: Past, claim: Claim) -> None:
-    stop = until("it is told to stop", lambda: past.store.renew([claim])[0])
+def _settle_when_stopped(past: Past, claim: Claim) -> None:
+    stop = until("the store asks it to stop", lambda: past.store.renew([claim])[0])
     past.finish(claim, Verdict(stop))
 
 
 # Fire.
 
 
-def test_a_fire_that_nobody_would_run_is_not_put(detent: Detent, past: Past) -> None:
+def test_a_fire_that_no_node_would_run_is_not_put(detent: Detent, past: Past) -> None:
     past.over("money", "a", GOOD, 50)
     said = detent("fire", "money")
     assert said.code == 1

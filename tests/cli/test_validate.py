@@ -1,4 +1,4 @@
-"""`detent validate` as a teacher: warnings with their places, what this host lacks, and `--strict`."""
+"""`detent validate`: warnings with their locations, missing programs of this host, and `--strict`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_warning_of_the_checker_has_a_code_too(detent: Detent, folder: Path) -
     assert sorted(codes(detent)) == ["both-days", "short-claim"]
 
 
-def test_what_comes_from_the_defaults_is_told_there(detent: Detent, folder: Path) -> None:
+def test_a_problem_of_the_defaults_is_reported_there(detent: Detent, folder: Path) -> None:
     write(folder, 'schedule: "@daily"', top="defaults: {command: no-such-program-x}\n")
     [record] = detent("validate", "-o", "json").json
     assert (record["path"], record["line"]) == ("defaults/command", 3)
@@ -89,15 +89,15 @@ def test_a_disabled_job_is_not_looked_at(detent: Detent, folder: Path) -> None:
     assert codes(detent) == []
 
 
-@pytest.mark.parametrize(("policy", "told"), [("{}", True), ("{dst: vixie}", False), ("{dst: skip}", False)])
-def test_who_has_chosen_what_a_change_of_the_clock_does_is_not_told_of_it(
-    detent: Detent, folder: Path, policy: str, told: bool
+@pytest.mark.parametrize(("policy", "warns"), [("{}", True), ("{dst: vixie}", False), ("{dst: skip}", False)])
+def test_a_policy_with_dst_is_not_warned_of_clock_changes(
+    detent: Detent, folder: Path, policy: str, warns: bool
 ) -> None:
     write(folder, f'command: "true", schedule: "30 2 * * *", timezone: Europe/Berlin, policy: {policy}')
-    assert codes(detent) == (["dst-change"] if told else [])
+    assert codes(detent) == (["dst-change"] if warns else [])
 
 
-def test_more_warnings_than_anybody_reads_are_counted(detent: Detent, folder: Path) -> None:
+def test_warnings_beyond_the_limit_are_counted(detent: Detent, folder: Path) -> None:
     write(folder, *['command: "true", schedule: "*/7 * * * *"'] * (PROBLEMS_MAX + 5))
     lines = detent("validate").out.splitlines()
     assert lines[-2] == "… and 5 more warnings"
@@ -124,7 +124,9 @@ def test_more_warnings_than_anybody_reads_are_counted(detent: Detent, folder: Pa
         ('request: {url: "https://example.org/"}, auth: {secret_refs: [env:NO_SUCH_X]}', "secret-unresolved"),
     ],
 )
-def test_what_a_job_would_not_find_here_is_told(detent: Detent, folder: Path, job: str, code: str) -> None:
+def test_resources_missing_on_this_host_are_reported(
+    detent: Detent, folder: Path, job: str, code: str
+) -> None:
     write(folder, f'schedule: "@daily", {job}')
     assert codes(detent) == [code]
 
@@ -146,7 +148,7 @@ def test_what_a_job_would_not_find_here_is_told(detent: Detent, folder: Path, jo
         "call: sys:exit",
     ],
 )
-def test_what_is_there_or_cannot_be_known_is_not_told(detent: Detent, folder: Path, job: str) -> None:
+def test_existing_and_unknowable_resources_are_not_reported(detent: Detent, folder: Path, job: str) -> None:
     write(folder, f'schedule: "@daily", {job}')
     assert codes(detent) == []
 
@@ -215,7 +217,7 @@ def test_a_function_is_looked_for_without_importing_its_module(folder: Path) -> 
     }
 
 
-def test_a_generator_function_is_told_from_others_by_its_source(folder: Path) -> None:
+def test_a_generator_function_is_recognised_by_its_source(folder: Path) -> None:
     source = """
 def rows():
     for n in range(3):
@@ -239,7 +241,7 @@ def plain(): ...
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="root: becomes nobody, to see what that one may not do")
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: switches to user nobody to check its permissions")
 def test_only_root_can_run_a_command_as_another_user(folder: Path) -> None:
     write(folder, 'schedule: "@daily", command: "true", user: root')
     [job] = load_manifest(folder / "detent.yaml", {}).jobs
@@ -297,7 +299,7 @@ def test_two_dollars_that_a_shell_gets_as_one_are_a_warning(
 
 
 def events_of_a_node(folder: Path) -> list[dict[str, Any]]:
-    """What a node logs up to and with the event that it has started."""
+    """Return the events of a node up to `started`."""
     words, env = command("run", "--store", "sqlite:///x.db"), environment(folder)
     with subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as node:
         assert node.stderr
@@ -311,15 +313,15 @@ def events_of_a_node(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_node_logs_each_warning_of_its_manifest_once(folder: Path) -> None:
     write(folder, "schedule: '@daily', command: 'no-such-program-x $$', policy: {claim_seconds: 5}")
-    told = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
-    assert len(told) == 3
-    assert all("(jobs[0]." in one and ", detent.yaml:4)" in one for one in told)
+    warnings = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
+    assert len(warnings) == 3
+    assert all("(jobs[0]." in one and ", detent.yaml:4)" in one for one in warnings)
     for word in ("no-such-program-x", "dollar", "claim"):
-        assert [word in one for one in told].count(True) == 1
+        assert [word in one for one in warnings].count(True) == 1
 
 
 def test_a_node_counts_warnings_that_are_too_many_to_log(folder: Path) -> None:
     write(folder, *["schedule: '@daily', command: no-such-program-x"] * (WARNINGS_LOGGED_MAX + 5))
-    told = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
-    assert len(told) == WARNINGS_LOGGED_MAX + 1
-    assert told[-1] == "5 more warnings: `detent validate` lists them"
+    warnings = [one["error"] for one in events_of_a_node(folder) if one["event"] == "manifest-warning"]
+    assert len(warnings) == WARNINGS_LOGGED_MAX + 1
+    assert warnings[-1] == "5 more warnings: `detent validate` lists them"

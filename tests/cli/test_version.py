@@ -37,7 +37,7 @@ def _git(root: Path, *words: str) -> None:
         (Build("1.0.0"), "detent v1.0.0"),
     ],
 )
-def test_a_build_is_told_in_the_words_of_the_contract(build: Build, text: str) -> None:
+def test_a_build_has_the_fields_of_the_contract(build: Build, text: str) -> None:
     assert str(build) == text
 
 

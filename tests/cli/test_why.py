@@ -1,4 +1,4 @@
-"""`detent why`: what became of a fire, or why there was none, over a store with a known past."""
+"""`detent why`: the outcome of a fire, or why there was none, with a known history."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def then(folder: Path) -> PastNode:
 
 @pytest.fixture
 def asked(detent: Detent, then: PastNode) -> Detent:
-    """For what depends on the manifest alone: a store that knows its jobs."""
+    """A store that only knows the jobs, for answers that depend on the manifest alone."""
     then.set_jobs()
     return detent
 
@@ -82,7 +82,7 @@ def test_a_fire_that_succeeded_says_where_and_how_late(detent: Detent, then: Pas
     assert instant["due"] is True
 
 
-def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, then: PastNode) -> None:
+def test_attempts_are_shown_with_their_reasons_and_a_late_start(detent: Detent, then: PastNode) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
     then.set_jobs()
@@ -99,7 +99,7 @@ def test_attempts_are_told_with_their_reasons_and_a_late_start(detent: Detent, t
     assert re.fullmatch(r"02:30:4\d", said[5].split()[1])
 
 
-def test_a_fire_that_runs_and_a_retry_that_waits_are_told_as_such(detent: Detent, then: PastNode) -> None:
+def test_a_running_fire_and_a_waiting_retry_are_shown_as_such(detent: Detent, then: PastNode) -> None:
     due_at = yesterday("02:30")
     then.at(due_at - timedelta(seconds=61))
     then.set_jobs()
@@ -139,7 +139,7 @@ def test_a_fire_whose_lane_was_full_names_the_holder(detent: Detent, then: PastN
     )
 
 
-def test_an_outage_is_told_as_the_span_that_it_was(detent: Detent, then: PastNode) -> None:
+def test_an_outage_is_shown_as_one_span(detent: Detent, then: PastNode) -> None:
     first = yesterday("10:00")
     then.at(first - timedelta(seconds=61))
     then.set_jobs()
@@ -219,7 +219,7 @@ def test_every_outcome_has_its_sentence(row: Row, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["nightly", "yesterday", "02:07"], "  30 2 * * *: minute 07 is not in 30"),
         (["both", "2026-11-15 09:07"], "  0 9 * * MON-FRI: minute 07 is not in 0; day of week: Sunday"),
@@ -236,18 +236,18 @@ def test_every_outcome_has_its_sentence(row: Row, sentence: str) -> None:
         (["berlin", "2025-10-26 02:30"], "and this is the second time; under dst: vixie it fires the first"),
     ],
 )  # fmt: skip
-def test_a_time_at_which_a_job_was_not_due_is_explained(asked: Detent, words: list[str], told: str) -> None:
+def test_a_time_at_which_a_job_was_not_due_is_explained(asked: Detent, words: list[str], text: str) -> None:
     said = asked("why", *words)
     assert said.code == 0
-    assert told in said.out
+    assert text in said.out
 
 
-def test_a_gap_under_skip_has_no_instant_to_tell_of(asked: Detent) -> None:
+def test_a_gap_under_skip_has_no_instant_to_show(asked: Detent) -> None:
     assert len(lines(asked("why", "skipping", "2026-03-29 02:30").out)) == 2
     assert asked("why", "skipping", "2026-03-29 02:30", "-o", "json").json["instants"] == []
 
 
-def test_what_is_still_to_come_says_when_and_what_may_keep_it(asked: Detent, then: PastNode) -> None:
+def test_a_future_instant_is_shown_with_what_may_prevent_it(asked: Detent, then: PastNode) -> None:
     then.store.note("demo", "node/host.life", "{}", 30)
     words = ("why", "nightly", "tomorrow", "02:30")
     assert lines(asked(*words).out)[1].startswith("it is due in ") and len(lines(asked(*words).out)) == 2
@@ -289,7 +289,7 @@ def test_before_anything_has_run_there_is_an_answer_too(detent: Detent, folder: 
     assert not (folder / "try.db").exists()
 
 
-def test_without_the_manifest_only_what_is_on_record_can_be_told(
+def test_without_the_manifest_only_recorded_fires_are_explained(
     detent: Detent, then: PastNode, folder: Path
 ) -> None:
     then.live(yesterday("02:30"), GOOD)
@@ -316,14 +316,14 @@ def test_without_the_manifest_only_what_is_on_record_can_be_told(
         ("2026-03-01 02:00+01:00", "2026-03-01T02:00:00+01:00"),
     ],
 )
-def test_a_time_may_be_said_as_people_say_it(text: str, at: str) -> None:
+def test_a_time_can_be_written_in_everyday_words(text: str, at: str) -> None:
     assert parse_time(text, NOW).at.isoformat() == at
 
 
 @pytest.mark.parametrize(
     "text", ["noon", "", "25:00", "2026-02-30 10:00", "2026-11-15", "0001-01-01 10:00", "10:00+99:00"]
 )
-def test_what_is_no_time_is_refused_with_what_is_allowed(text: str, asked: Detent) -> None:
+def test_a_bad_time_is_refused_with_the_allowed_forms(text: str, asked: Detent) -> None:
     with pytest.raises(UsageError, match="bad time"):
         parse_time(text, NOW)
     said = asked("why", "nightly", text)
@@ -331,6 +331,6 @@ def test_what_is_no_time_is_refused_with_what_is_allowed(text: str, asked: Deten
     assert "bad time" in said.err
 
 
-def test_a_job_without_a_time_is_asked_for_one(asked: Detent) -> None:
+def test_a_job_needs_a_time(asked: Detent) -> None:
     assert "the time is missing: write a time such as 02:00" in asked("why", "nightly").err
     assert 'did you mean "nightly"?' in asked("why", "nightyl", "02:00").err

@@ -72,7 +72,7 @@ def _said(comments: str) -> dict[str, str]:
 
 
 def faults_of(block: Block) -> Iterator[str]:
-    """Yield why the block would go untested."""
+    """Yield the reasons why the block would not be tested."""
     for word in block.said:
         if word not in SAID:
             yield f"{block.place}: there is no comment {word!r}; there are {', '.join(SAID)}"

@@ -1,4 +1,4 @@
-"""Two nodes share a store for a minute; one is stopped, one is killed and started again."""
+"""Two nodes share a store; one is stopped for a while, one is killed, and another node starts."""
 
 import signal
 import time
@@ -10,7 +10,7 @@ from detent.clock import instant
 from detent.model import Row
 
 NEARLY_A_SECOND_S = 0.9
-MINUTE_S = 60.0
+RUN_S = 20.0
 STOPPED_S = 5.0
 TAKEOVER_S = 2.0
 
@@ -26,12 +26,12 @@ def test_every_instant_has_one_row_and_is_launched_once_or_explained(fleet: Flee
     lost = fleet.wait_over(fire.key)
     fleet.start()
 
-    wait_for(lambda: time.time() > began + MINUTE_S, MINUTE_S + 1)
+    wait_for(lambda: time.time() > began + RUN_S, RUN_S + 1)
     assert all(node.end() == 0 for node in [*nodes, *fleet.nodes[2:]] if node is not killed)
 
     assert lost.outcome is not None and lost.outcome.kind == "lost"
     assert lost.over_at is not None and lost.over_at - instant(killed_at) < timedelta(seconds=TAKEOVER_S)
-    rows = fleet.due("tick", instant(began + MINUTE_S))
+    rows = fleet.due("tick", instant(began + RUN_S))
     _assert_every_second_is_one_row(rows, began)
     fleet.witness.assert_no_overlap()
     _assert_each_is_accounted_for(fleet, rows, {stopped.instance, killed.instance})
@@ -61,7 +61,7 @@ def _assert_every_second_is_one_row(rows: list[Row], began: float) -> None:
     first = rows[0].fire.due_at
     assert first <= instant(began + 2)
     assert [row.fire.due_at for row in rows] == [first + timedelta(seconds=n) for n in range(len(rows))]
-    assert len(rows) >= MINUTE_S - 2
+    assert len(rows) >= RUN_S - 2
 
 
 def _assert_each_is_accounted_for(fleet: Fleet, rows: list[Row], troubled: set[str]) -> None:
@@ -82,6 +82,6 @@ def _assert_each_is_accounted_for(fleet: Fleet, rows: list[Row], troubled: set[s
 
 
 def _was_slow(row: Row) -> bool:
-    """From its instant to its end, as a fire may be on a busy machine."""
+    """Whether the fire took nearly a second, which happens on a busy machine."""
     assert row.over_at is not None
     return (row.over_at - row.fire.due_at).total_seconds() > NEARLY_A_SECOND_S

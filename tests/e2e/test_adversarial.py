@@ -18,7 +18,7 @@ from detent.warden.program.cgroups import find_cgroup, mounted_at
 TAKEOVER_S = 2.0  # what we promise, after kill -9 on one host
 CLAIM_S = 6
 
-# What su and sudo do where logins have cgroups of their own: they go there, and the work is their child.
+# su and sudo move to the cgroup of the login session, and the work is their child.
 _ELSEWHERE = """
 import os, subprocess, sys
 with open(sys.argv[1], "w") as members: members.write("0")
@@ -96,7 +96,7 @@ def test_a_fire_that_was_to_stop_when_its_node_died_keeps_its_attempt(fleet: Fle
     key = fleet.fire("deaf")
     start = fleet.witness.wait_start("deaf")
     fleet.ask("kill", key)
-    wait_for(lambda: fleet.row(key).stop, what="that it is told to stop")
+    wait_for(lambda: fleet.row(key).stop, what="the request to stop it")
     node.kill()
     fleet.start()
 
@@ -149,7 +149,7 @@ def test_work_of_a_node_that_is_stopped_with_its_warden_ends_before_another_runs
 
 
 def _go_on(*pids: int) -> None:
-    """Those that another node has not ended yet."""
+    """The processes that another node has not killed yet."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)

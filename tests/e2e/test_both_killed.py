@@ -1,6 +1,6 @@
 """Node and warden are gone, or one is gone and the other stopped: their work dies all the same, and at once.
 
-Nobody starts the node again: on another host, nobody could end what is left on this one.
+The test does not start the node again, because a node of another host could not kill the work of this one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_nothing_outlives_a_node_and_a_warden_that_are_killed_at_once(either_fle
 
 def test_nothing_outlives_a_warden_that_is_killed_while_its_node_is_stopped(either_fleet: Fleet) -> None:
     fleet = either_fleet
-    fleet.write(fleet.job("long", "sleep", "1000"))
+    fleet.write(fleet.job("long", "sleep", "1000"), node={"drain_seconds": 0})
     node = fleet.start()
     started = fleet.witness.wait_start("long")
     warden = node.warden

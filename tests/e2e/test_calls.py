@@ -70,8 +70,8 @@ def test_a_call_runs_is_repeated_and_leaves_its_output_and_its_value(fleet: Flee
     assert (second.tail, second.status) == (b"invoice for ACME, attempt 2\n", 0)
 
     kept = {"customer": "ACME", "copies": 2, "key": key}
-    (told,) = json.loads(fleet.ask("history", "t.job", "-o", "json"))
-    assert [attempt["result"] for attempt in told["attempts"]] == [None, kept]
+    (record,) = json.loads(fleet.ask("history", "t.job", "-o", "json"))
+    assert [attempt["result"] for attempt in record["attempts"]] == [None, kept]
     assert fleet.ask("logs", key).decode().endswith("invoice for ACME, attempt 2\n")
     words = [sys.executable, "-m", "detent", "logs", key, "--store", fleet.url]
     said = subprocess.run(words, env=fleet.env, capture_output=True, check=True).stderr.decode()

@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 NIGHT_S = 12 * HOUR_S
 TEN_MINUTES = "*/10 * * * *"
 EVENING = datetime(2030, 5, 1, 20, 1, 5, tzinfo=UTC).timestamp()  # 65 s after the last even minute
-PLANNED_UNTIL = instant(EVENING + 300)  # and rather sooner: nobody plans further ahead
+PLANNED_UNTIL = instant(EVENING + 300)  # no node plans further ahead
 
 
 def test_three_hours_forward_are_caught_up_by_policy_and_three_back_repeat_nothing(

@@ -15,7 +15,7 @@ HELD = "a process of an earlier fire still runs on this host"
 
 @contextmanager
 def held(fleet: Fleet, job: str) -> Iterator[None]:
-    """As a process holds it that got away from everybody."""
+    """Hold the lock like a process that escaped its warden."""
     fd = host_locks.take_lane(str(fleet.instances / "lanes" / f"t.{job}"), places=1)
     assert fd is not None
     yield

@@ -11,7 +11,7 @@ import pytest
 from tests.equipment.fleet import Fleet
 
 WATCHDOG_S = 3.0
-STUCK_S = 4.0  # less than a store that is locked is given, more than a watchdog waits
+STUCK_S = 4.0  # shorter than the timeout of a locked store, longer than the watchdog's
 
 
 class Systemd:

@@ -58,7 +58,7 @@ def test_each_instant_is_launched_once_by_two_nodes(redis_fleet: RedisFleet) -> 
 
     wait_for(lambda: time.time() > began + WHILE_S, WHILE_S + 1)
     assert all(node.end() == 0 for node in nodes if node is not killed)
-    assert all(node.events("store-weak") == [] for node in nodes), "its settings carry the promise"
+    assert all(node.events("store-weak") == [] for node in nodes), "its settings are strong enough"
 
     rows = fleet.due("tick", instant(began + WHILE_S - 1))
     assert len(rows) >= WHILE_S - 3

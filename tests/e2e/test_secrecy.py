@@ -11,7 +11,7 @@ FIRST, SECOND, THIRD = "s3cret-of-the-environment", "s3cret-of-a-file", "s3cret-
 def test_a_secret_appears_nowhere(fleet: Fleet) -> None:
     file = fleet.directory / "key"
     file.write_text(SECOND + "\n")
-    dead = "http://127.0.0.1:9/run"  # nobody answers there: an error must not tell either
+    dead = "http://127.0.0.1:9/run"  # no server listens there; the error must not contain the secret either
     refs = {"auth": {"secret_refs": ["env:SIGNER", f"file:{file}"]}, "request": {"url": dead}}
     retries = {"policy": {"retries": {"max_attempts": 1}}}
     show = "env; tr '\\0' '\\n' < /proc/$PPID/environ; sleep 60"
@@ -50,8 +50,8 @@ def test_the_log_masks_a_secret_in_the_output_of_the_work(fleet: Fleet) -> None:
     )
     node = fleet.start()
     fleet.wait_over(fleet.fire("says"))
-    told = node.wait("retries-exhausted")
-    assert told["body_excerpt"].splitlines() == ["***", "password=***"]
+    event = node.wait("retries-exhausted")
+    assert event["body_excerpt"].splitlines() == ["***", "password=***"]
 
 
 def test_files_are_readable_only_by_their_owner(fleet: Fleet) -> None:
@@ -71,7 +71,7 @@ def _mode(path: Path) -> int:
 
 
 def _outputs(fleet: Fleet) -> list[Path]:
-    """What commands that run now have written."""
+    """The output of the running commands."""
     return list(fleet.instances.glob("*/*.log"))
 
 

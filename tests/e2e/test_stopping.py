@@ -90,7 +90,7 @@ def test_a_second_signal_kills_work_that_is_already_stopping(fleet: Fleet) -> No
     _assert_nothing_is_left(fleet, node)
 
 
-def test_a_node_that_was_told_to_stop_frees_its_lanes_at_once(fleet: Fleet) -> None:
+def test_a_stopping_node_frees_its_lanes_at_once(fleet: Fleet) -> None:
     fleet.write(fleet.job("job", "sleep", "60"), node={"drain_seconds": 0})
     fleet.start(), fleet.start()
     first = fleet.witness.wait_start("job")

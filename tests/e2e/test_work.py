@@ -31,7 +31,7 @@ class Received(NamedTuple):
 
 
 class Receiver:
-    """An app that is called.  It answers with these statuses in turn, and then with 200."""
+    """An HTTP server that answers with these statuses in turn, and then with 200."""
 
     def __init__(self, *statuses: int) -> None:
         self.received: list[Received] = []
@@ -47,7 +47,7 @@ class Receiver:
                 self.wfile.write(b"thank you\n")
 
             def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Called)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -99,9 +99,9 @@ def test_a_failed_attempt_is_repeated_with_backoff_under_the_same_run_id(fleet: 
 
 
 def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receiver: Receiver) -> None:
-    told = fleet.directory / "told"
+    hook_env = fleet.directory / "hook_env"
     retries = {"max_attempts": 2, "min_seconds": 0, "max_seconds": 1}
-    hook = f"env -0 > {told}.$DETENT_NODE.$$"
+    hook = f"env -0 > {hook_env}.$DETENT_NODE.$$"
     fleet.write(
         {
             "name": "job",
@@ -119,7 +119,7 @@ def test_a_failure_calls_its_hooks_once_with_what_happened(fleet: Fleet, receive
     for hook_row in wait_for(lambda: fleet.find(origins=("hook",)), what="the hooks"):
         assert fleet.wait_over(hook_row.fire.key).outcome == Outcome("succeeded")
 
-    (file,) = fleet.directory.glob("told.*")
+    (file,) = fleet.directory.glob("hook_env.*")
     _assert_hook_environment(file, row.fire.key)
     (called,) = receiver.received
     assert called.path == "/failed?job" and called.headers["Content-Type"] == "application/json"
@@ -142,11 +142,11 @@ def test_a_webhook_may_have_a_body_of_its_own(fleet: Fleet, receiver: Receiver) 
     assert fleet.wait_over(hook.fire.key).outcome == Outcome("succeeded")
     [called] = receiver.received
     assert (called.headers["Content-Type"], called.headers["X-Team"]) == ("application/json", "night")
-    told = {"text": f'{row.fire.key} failed: exit 3\nit said "no\n', "code": 3}
-    assert json.loads(called.body) == told
+    expected = {"text": f'{row.fire.key} failed: exit 3\nit said "no\n', "code": 3}
+    assert json.loads(called.body) == expected
 
 
-def test_a_shell_of_its_own_fails_if_the_first_command_of_a_pipe_fails(fleet: Fleet) -> None:
+def test_a_job_can_use_a_shell_with_pipefail(fleet: Fleet) -> None:
     piped = {"schedule": NEVER, "command": "false | cat"}
     bash = {**piped, "name": "bash", "shell": ["/bin/bash", "-o", "pipefail", "-c"]}
     fleet.write({**piped, "name": "sh"}, bash)

@@ -1,7 +1,7 @@
 """A stand-in for a cluster's API server: CronJobs and ConfigMaps over real HTTP, kept in memory.
 
-It does what the documentation says of server-side apply: owners of fields by manager and operation; conflict,
-`force`, removal of what an owner no longer applies, defaults that nobody owns; versions that must be the
+It implements server-side apply as documented: owners of fields by manager and operation; conflict,
+`force`, removal of what an owner no longer applies, defaults that have no owner; versions that must be the
 newest, preconditions of deletes, pages.  It is no Kubernetes: nothing is run, and admission lets all pass.
 """
 
@@ -206,8 +206,8 @@ class Objects:
                 theirs = paths_in(entry["fieldsV1"])
                 clash = {path for path in theirs & mine if look(old, path) != look(wanted, path)}
                 if clash and not force:
-                    told = ", ".join(".".join(step[2:] for step in path) for path in sorted(clash))
-                    raise Refused(409, f'Apply failed with conflict with "{entry["manager"]}": {told}')
+                    fields = ", ".join(".".join(step[2:] for step in path) for path in sorted(clash))
+                    raise Refused(409, f'Apply failed with conflict with "{entry["manager"]}": {fields}')
                 entry["fieldsV1"] = fields_v1(theirs - clash)
             new["metadata"]["managedFields"] = [e for e in new["metadata"]["managedFields"] if e["fieldsV1"]]
             others = set().union(
@@ -220,7 +220,7 @@ class Objects:
             return self.put(where, with_defaults(merged), manager, "Apply", mine)
 
     def update(self, where: tuple[str, str, str], wanted: Object, manager: str) -> Object:
-        """A PUT: whoever changes a field owns it."""
+        """A PUT: the client that changes a field owns it."""
         with self._lock:
             old = self.kept.get(where)
             if old is None:

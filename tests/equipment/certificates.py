@@ -1,4 +1,4 @@
-"""Certificates for servers of tests, made by openssl: an authority, and what it vouches for."""
+"""Certificates for servers of tests, made by openssl: an authority, and certificates that it signed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 class Authority:
-    """`ca.pem` vouches for `NAME.pem`, whose key is `NAME.key`."""
+    """`ca.pem` signed `NAME.pem`, whose key is `NAME.key`."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:

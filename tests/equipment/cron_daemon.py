@@ -1,4 +1,4 @@
-"""Debian's cron as a process of the test's own: its own crontabs, its own clock, nothing of the machine's."""
+"""Runs Debian's cron for a test, with its own crontabs and clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ exec {DAEMON} -f -L 15
 
 
 def lacks_cron() -> str:
-    """Why no cron can be started here; "": it can."""
+    """Return why cron cannot be started here, or ""."""
     return lacks_crontab_program() or (
         "" if shutil.which(DAEMON) else "the cron daemon is not installed here"
     )
@@ -49,5 +49,5 @@ def cron_daemon(spool: Path, cron_d: Path, env: Mapping[str, str]) -> Iterator[s
 def until(what: str, holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_MAX_S
     while not holds():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.05)

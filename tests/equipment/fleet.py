@@ -1,7 +1,7 @@
 """Real nodes for tests: `detent run` as processes, with a manifest, a store and a witness of their own.
 
-1. A test waits for what a node says in its log, or for what the witness or the store has; never for time.
-2. Processes are ended by their ids.  What a test leaves behind is cleared up, and looked for first.
+1. A test waits for a log event, a line of the witness or a row of the store; never for time.
+2. Processes are ended by their ids.  The fixture checks for leftovers, and clears them up.
 3. The witness is not ours: commands append to one file and hold a flock of their lane, so that the
    kernel says whether two of them ran together.
 """
@@ -29,10 +29,10 @@ from detent.model import Query, Row
 from detent.rules.planning import manual_fire
 from detent.stores.base import find_all
 from detent.stores.registry import open_store
-from detent.warden.client import sweep
 from detent.warden.program import kernel
+from detent.warden.program.sweep import sweep
 
-PATIENCE_S = 60.0  # for what comes within a second or two on an idle machine
+PATIENCE_S = 60.0  # for events that take a second or two on an idle machine
 SOURCES = Path(__file__).parents[2] / "src"
 WITNESSED = Path(__file__).with_name("witnessed.py")
 NEVER = "0 0 1 1 *"  # a schedule for jobs that a test fires by hand
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "it") -> T:
-    """What `look` finds, as soon as it finds something."""
+    """Return what `look` finds, as soon as it finds something."""
     give_up_at = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < give_up_at, f"{what} did not come to pass within {within_s:g} s"
@@ -49,7 +49,7 @@ def wait_for(look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "i
 
 
 def alive(**env: str) -> set[int]:
-    """Processes that were started with these variables, and are not over."""
+    """Return the live processes that were started with these variables."""
     entries = {f"{name}={value}".encode() for name, value in env.items()}
     return {pid for pid in kernel.processes() if entries <= kernel.environ(pid) and _is_alive(pid)}
 
@@ -71,7 +71,7 @@ class Seen(NamedTuple):
     pid: int
     fence: int
     attempt: int
-    free: bool  # at a start: nobody else had the lane's flock
+    free: bool  # at a start: no other process had the lane's flock
 
     def alive(self) -> set[int]:
         """The processes of this fire.  Its run id alone may be that of a fire of another test."""
@@ -83,7 +83,7 @@ class Witness:
         self.path = path
 
     def words(self, lane: str, *deed: str) -> list[str]:
-        """A command that is witnessed, and then does this; `witnessed.py` has the deeds."""
+        """Return a witnessed command that does this; `witnessed.py` has the deeds."""
         return [sys.executable, "-I", "-S", str(WITNESSED), str(self.path), lane, *deed]
 
     def seen(self, what: str = "", lane: str = "", key: str = "") -> list[Seen]:
@@ -98,7 +98,7 @@ class Witness:
         return self.seen("start", lane, key)
 
     def wait_start(self, lane: str = "", after: int = 0, within_s: float = PATIENCE_S) -> Seen:
-        """The first start in this lane after so many."""
+        """Wait for the first start in this lane after this many."""
         return wait_for(lambda: self.starts(lane)[after:], within_s, f"start {after + 1} of {lane}")[0]
 
     def assert_no_overlap(self) -> None:
@@ -133,14 +133,14 @@ class NodeProcess:
         return wait_for(lambda: list(filter(_is_warden, kernel.children(self.pid))), what="a warden")[0]
 
     def events(self, event: str = "", **fields: Any) -> list[dict[str, Any]]:
-        """What it said so far, of this event and with these fields."""
+        """Return the events logged so far with this name and these fields."""
         *lines, _ = self.log.read_text().split("\n")
         said = [json.loads(line) for line in lines if line.startswith("{")]
         said = [one for one in said if not event or one["event"] == event]
         return [one for one in said if all(one.get(name) == value for name, value in fields.items())]
 
     def wait(self, event: str, count: int = 1, within_s: float = PATIENCE_S, **fields: Any) -> dict[str, Any]:
-        """Its so-many-th event of this kind."""
+        """Wait for its event number `count` of this kind."""
 
         def look() -> list[dict[str, Any]]:
             found = self.events(event, **fields)[count - 1 :]
@@ -162,11 +162,11 @@ class NodeProcess:
         return self.process.wait(PATIENCE_S)
 
     def plain_lines(self) -> list[str]:
-        """Lines of its log that are no events: there should be none."""
+        """Return lines of its log that are no events; there should be none."""
         return [line for line in self.log.read_text().splitlines() if not line.startswith("{")]
 
     def clear_up(self) -> None:
-        """End whatever is left of it."""
+        """Kill its remaining processes."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(PATIENCE_S)
@@ -191,7 +191,7 @@ class Fleet:
 
     @property
     def node_url(self) -> str:
-        """The store as nodes are told of it: their way there may be another than ours."""
+        """The store's URL for nodes, which may go through a proxy."""
         return self.url
 
     @property
@@ -199,13 +199,13 @@ class Fleet:
         return self.database.with_name(self.database.name + ".nodes")
 
     def write(self, *jobs: Mapping[str, Any], **top: Any) -> None:
-        """The manifest; replaced in one step, as a careful editor does."""
+        """Write the manifest, atomically."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(yaml.safe_dump({"version": 2, "app": "t", "jobs": list(jobs), **top}))
         fresh.rename(self.file)
 
     def job(self, name: str, *deed: str, schedule: str = "@every 1s", **fields: Any) -> dict[str, Any]:
-        """A job whose command is witnessed."""
+        """Return a job whose command is witnessed."""
         return {"name": name, "schedule": schedule, "command": self.witness.words(name, *deed), **fields}
 
     def start(self, **env: str) -> NodeProcess:
@@ -223,7 +223,7 @@ class Fleet:
         return node
 
     def ask(self, verb: str, *words: str) -> bytes:
-        """What another verb of the command line answers."""
+        """Return the output of another verb."""
         line = [sys.executable, "-m", "detent", verb, *words, "--store", self.url]
         return subprocess.run(line, env=self.env, cwd=self.directory, capture_output=True, check=True).stdout
 
@@ -231,7 +231,7 @@ class Fleet:
         return next(node for node in self.nodes if node.process.poll() is None and node.instance == instance)
 
     def fire(self, name: str) -> str:
-        """Fire a job by hand; its key."""
+        """Fire a job by hand, and return the key."""
         jobs = {job.name: job for job in load_manifest(self.file, self.env).jobs}
         fire = manual_fire(jobs[f"t.{name}"], instant(int(time.time())), secrets.token_hex(4))
         with closing(open_store(self.url)) as store:
@@ -255,7 +255,7 @@ class Fleet:
         return self.find(job=f"t.{name}", until=until, origins=("schedule",))
 
     def is_planned_until(self, name: str, until: datetime) -> bool:
-        """Is the job's mark there, or later?"""
+        """Whether the job's watermark has reached this instant."""
         with closing(open_store(self.url)) as store:
             watermark = store.look("t").by_job.get(f"t.{name}")
         return watermark is not None and watermark.at >= until
@@ -265,7 +265,7 @@ class Fleet:
             node.clear_up()
 
     def assert_quiet(self) -> None:
-        """No node said anything that is not an event, or had to speak of a bug of ours."""
+        """Assert that nodes logged only events, and no internal error."""
         for node in self.nodes:
             assert node.plain_lines() == []
             assert node.events("internal-error") == []

@@ -1,4 +1,4 @@
-"""A whole systemd of the test's own, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
+"""Runs a whole systemd for a test, in namespaces: its own units, network, /run, /tmp, /dev and /var/lib.
 
 - What the test has in its folder is at `/run/world` inside.  So is `detent`, with what it needs of folders
   that systemd has of its own: units of detent see no other /tmp than theirs.
@@ -73,7 +73,7 @@ def unified() -> Path | None:
 
 
 def lacks_nesting() -> str:
-    """Why no systemd can be started here; "": it may work."""
+    """Return why systemd cannot be started here, or ""."""
     if os.geteuid() != 0:
         return "a nested systemd needs root"
     if not Path(SYSTEMD).exists() or not Path("/etc/systemd/system").is_dir():
@@ -98,7 +98,7 @@ class Nested:
 
 @contextmanager
 def nested_systemd(folder: Path) -> Iterator[Nested | None]:
-    """None where it does not come up: some machines forbid a part of it."""
+    """Return None if it does not start: some machines forbid a part of it."""
     _mask_early_units(folder / "units")
     root = unified()
     assert root is not None

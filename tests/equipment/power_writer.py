@@ -1,4 +1,4 @@
-"""Puts, claims and finishes fires one after the other, and says what the store acknowledged: a line for each.
+"""Puts, claims and finishes fires in turn, and prints a line for each acknowledgement of the store.
 
 `python -m tests.equipment.power_writer URL`.  It is a process of its own: when the power of its disk is cut,
 SQLite's mapped pages may be gone under it.

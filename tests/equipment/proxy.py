@@ -1,6 +1,6 @@
-"""A way to a server that can be cut, closed, slowed down or turned into a black hole.
+"""A TCP proxy that can be cut, closed, slowed down or turned into a black hole.
 
-It can also be cut after a request was carried out, so that only the answer is lost.
+It can also cut a connection after the server executed a request, so that only the answer is lost.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ ABORTED = struct.pack("ii", 1, 0)  # SO_LINGER: to close is to reset
 
 
 class Proxy:
-    """Passes everything on, until it is told otherwise; `mend` ends all trouble but lost answers."""
+    """Passes everything on until a test causes trouble; `restore` ends all trouble but lost answers."""
 
     def __init__(self, target: int | str) -> None:
-        """To a port of this host, or to the path of a socket."""
+        """The target is a port of this host, or the path of a socket."""
         self._target, self.lost, self._loses, self._to = target, 0, 0, b""
         self._lock = threading.Lock()
         self._flows = threading.Event()  # what comes is passed on; else it waits, as in a black hole
         self._flows.set()
         self._ways: list[tuple[socket.socket, socket.socket]] = []  # from a client, and to the server
         self._delay_s = 0.0
-        self._held, self._holds_to, self._mended = threading.Event(), b"", threading.Event()
+        self._held, self._holds_to, self._restored = threading.Event(), b"", threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._listen()
@@ -34,28 +34,29 @@ class Proxy:
         return f"redis://127.0.0.1:{self.port}"
 
     def lose(self, answers: int = 1, to: bytes = b"") -> None:
-        """Cut the connection instead of passing on each of the next so many answers, to requests that
-        hold these bytes."""
+        """Cut the connection instead of passing on the next `answers` answers to requests that contain
+        these bytes."""
         with self._lock:
             self._loses, self._to = answers, to
 
     def hold(self, to: bytes) -> threading.Event:
-        """Hold back the next answer to a request with these bytes until `mend`; the event: it is here."""
+        """Hold back the next answer to a request with these bytes until `restore`; return an event that is
+        set when the answer has arrived."""
         self._held, self._holds_to = threading.Event(), to
         return self._held
 
     def cut(self) -> None:
-        """Every connection is reset now; new ones are welcome."""
+        """Reset every connection; accept new ones."""
         with self._lock:
             ways, self._ways = self._ways, []
         for end in (end for way in ways for end in way):
             with suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTED)
-                end.shutdown(socket.SHUT_RD)  # wakes who reads from it, and who then closes it
+                end.shutdown(socket.SHUT_RD)  # wakes the thread that reads from it, which then closes it
 
     def refuse(self) -> None:
-        """Nobody listens any more."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts; to close alone does not
+        """Stop listening, and reset every connection."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread; closing alone does not
         self._listener.close()
         self.cut()
 
@@ -64,17 +65,17 @@ class Proxy:
         self._flows.clear()
 
     def delay(self, seconds: float) -> None:
-        """Everything that a server says comes so much later."""
+        """Delay every answer by this many seconds."""
         self._delay_s = seconds
 
-    def mend(self) -> None:
-        """All is well again.  What a black hole swallowed arrives now: late, as on a real network."""
+    def restore(self) -> None:
+        """End all trouble.  Data that a black hole swallowed arrives now: late, as on a real network."""
         self._delay_s = 0.0
         if self._listener.fileno() < 0:
             self._listener = socket.create_server(("127.0.0.1", self.port))
             self._listen()
         self._flows.set()
-        self._mended.set()
+        self._restored.set()
 
     def close(self) -> None:
         with suppress(OSError):
@@ -102,9 +103,9 @@ class Proxy:
                     return
                 if self._holds_to and self._holds_to in asked[0]:
                     self._holds_to = b""
-                    self._mended.clear()
+                    self._restored.clear()
                     self._held.set()
-                    self._mended.wait()
+                    self._restored.wait()
                 threading.Event().wait(self._delay_s)
                 self._flows.wait()
                 ours.sendall(answer)
@@ -128,7 +129,7 @@ class Proxy:
             sink.shutdown(socket.SHUT_WR)
 
     def _is_welcome(self, source: socket.socket, data: bytes) -> bool:
-        """May whoever says this go on?  Some proxies know better."""
+        """Whether the client may continue; subclasses override this."""
         return True
 
     def _is_to_lose(self, asked: bytes) -> bool:

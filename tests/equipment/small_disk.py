@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A small disk, to fill it up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def mounted(disk: Path, size: str) -> Iterator[Path]:
-    """Such a disk in that folder, which is made."""
+    """Mount a small disk in that folder, which is created."""
     disk.mkdir(mode=0o700)
     if os.geteuid():
         pytest.skip("needs root, to mount a small disk")

@@ -1,4 +1,4 @@
-"""The wall clock of a process, which a test sets at will; what it measures by is not touched."""
+"""Sets the wall clock of a process; its monotonic clock stays unchanged."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class WallClock:
         self.set(0.0)
 
     def set(self, ahead_s: float) -> None:
-        """Let it be so far ahead of ours from now on."""
+        """Set how far it is ahead of the real clock."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("<q", round(ahead_s * 1e9)))
         self.ahead_s = ahead_s
 
 
 def build_skew(folder: Path) -> Path:
-    """What such a process has to preload."""
+    """The library that such a process preloads."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler, for a wall clock that a test can set")

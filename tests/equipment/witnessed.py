@@ -1,6 +1,6 @@
-"""A command that is watched: `witnessed.py FILE LANE DEED …`.  Started alone, with the standard library.
+"""A command that records its start and end: `witnessed.py FILE LANE DEED …`.  Uses only the standard library.
 
-It appends `start` to FILE, with what it was told and whether the flock of its lane was free, and
+It appends `start` to FILE, with its environment and whether the flock of its lane was free, and
 `end` when it ends by itself.  The lock goes to all its children: it is free when the last is gone.
 """
 
@@ -60,7 +60,7 @@ def without_pipes(seconds: str) -> None:
 
 
 def daemon(seconds: str) -> None:
-    """Stays, beside a grandchild in a session of its own whose parent is gone."""
+    """Runs on, beside an orphaned grandchild in its own session."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -73,7 +73,7 @@ def daemon(seconds: str) -> None:
 
 
 def background(seconds: str) -> None:
-    """Ends at once; its child stays with its output elsewhere and, asked to end, takes so long."""
+    """Ends at once; its child runs on with redirected output, and takes this long to end after SIGTERM."""
     if os.fork() == 0:
         _drop_output()
         signal.signal(signal.SIGTERM, lambda *_: sleep(seconds))
@@ -89,8 +89,8 @@ def execute(*words: str) -> None:
 
 def _told() -> set[str]:
     *lines, _ = Path(FILE).read_text().split("\n")
-    told = map(json.loads, lines)
-    return {one["what"] for one in told if one["key"] == os.environ["DETENT_FIRE"]}
+    lines_read = map(json.loads, lines)
+    return {one["what"] for one in lines_read if one["key"] == os.environ["DETENT_FIRE"]}
 
 
 def _drop_output() -> None:

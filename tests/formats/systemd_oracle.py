@@ -21,18 +21,18 @@ def elapses(events: list[str], since: datetime, count: int) -> list[datetime]:
     done = subprocess.run([*words, *events], capture_output=True, text=True, env=env)
     assert done.returncode == 0, (events, done.stderr)
     found: set[datetime] = set()
-    horizon: list[datetime] = []  # up to where each event has told all
+    horizon: list[datetime] = []  # until when the elapses of each event are complete
     last: datetime | None = None
-    told = 0
+    listed = 0
     for line in [*done.stdout.splitlines(), "Normalized form:"]:
         label, _, value = line.strip().partition(": ")
         if label.startswith(("Original form", "Normalized form")):
-            if told >= count and last:
+            if listed >= count and last:
                 horizon.append(last)
-            told, last = 0, None
+            listed, last = 0, None
         elif label.startswith(("Next elapse", "Iteration", "Iter.")) and value.strip() != "never":
             last = datetime.strptime(value.strip(), "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
             found.add(last)
-            told += 1
+            listed += 1
     until = min(horizon) if horizon else datetime.max.replace(tzinfo=UTC)
     return sorted(at for at in found if at <= until)

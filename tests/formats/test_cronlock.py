@@ -34,7 +34,7 @@ def command(variables: dict[str, str] | None = None, **fields: Any) -> Command:
     return work
 
 
-def told(*jobs: dict[str, Any], **top: Any) -> list[str]:
+def problems_of(*jobs: dict[str, Any], **top: Any) -> list[str]:
     """What is wrong with the file."""
     with pytest.raises(ManifestError) as error:
         convert(*jobs, **top)
@@ -72,7 +72,7 @@ def test_an_invalid_duration_is_refused(given: Any) -> None:
 
 
 def test_a_number_without_a_unit_is_suspiciously_small() -> None:
-    (message,) = told({**JOB, "timeout": 30})
+    (message,) = problems_of({**JOB, "timeout": 30})
     assert message.startswith("jobs[0].timeout is 30 without a unit") and "suspiciously small" in message
     assert message.endswith("write 30s for seconds")
 
@@ -179,7 +179,7 @@ def test_schedules_are_robfigs(given: str, schedule: str, timezone: str | None) 
 
 
 def test_all_problems_are_reported_together_in_the_form_of_cronlock() -> None:
-    messages = told(
+    messages = problems_of(
         {**JOB, "name": "backup", "timeout": "-5s"},
         {**JOB, "name": "backup", "schedule": "61 * * * *"},
         {"name": "", "lock_ttl": "soon", "retries": 3},

@@ -134,19 +134,19 @@ def test_equal_fields_of_all_jobs_become_defaults() -> None:
 
 def test_all_problems_are_reported_together_with_their_lines() -> None:
     text = "61 * * * * a\n# fine\n* * * * *\nhello there\n@fortnightly b\n1~ * * * * c\n0 0 * * * d\n"
-    told = problems(text)
-    assert [line.partition(" ")[0] for line in told] == ["1:", "3:", "4:", "5:", "6:"]
-    assert told[0] == '1: bad schedule "61 * * * *": minute 61 is not in 0–59'
-    assert told[1] == '3: "* * * * *" has no command'
-    assert told[2] == '4: "hello there" is neither 5 fields and a command, nor NAME=value'
+    found = problems(text)
+    assert [line.partition(" ")[0] for line in found] == ["1:", "3:", "4:", "5:", "6:"]
+    assert found[0] == '1: bad schedule "61 * * * *": minute 61 is not in 0–59'
+    assert found[1] == '3: "* * * * *" has no command'
+    assert found[2] == '4: "hello there" is neither 5 fields and a command, nor NAME=value'
     with pytest.raises(ManifestError) as error:
         convert_crontabs([File(text, "user"), File("x\n", "user", "other")], LocalContext())
     assert len(error.value.problems) == 6 and error.value.problems[-1].file == "other"
 
 
 def test_a_system_crontab_needs_a_user_before_the_command() -> None:
-    (told,) = problems("* * * * * /bin/true\n", "system")
-    assert "is not a user name" in told and "--crontab user:FILE" in told
+    (problem,) = problems("* * * * * /bin/true\n", "system")
+    assert "is not a user name" in problem and "--crontab user:FILE" in problem
 
 
 def test_a_crontab_without_entries_is_refused() -> None:

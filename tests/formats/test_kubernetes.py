@@ -51,7 +51,7 @@ def made(**parts: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def told(converted: Converted) -> list[str]:
+def notes_of(converted: Converted) -> list[str]:
     return [f"{warning.path}: {warning.message}" for warning in converted.warnings]
 
 
@@ -262,7 +262,7 @@ def test_a_setting_without_an_equivalent_is_reported(parts: dict[str, Any], path
 def test_a_job_without_a_part_of_its_work_is_disabled(parts: dict[str, Any]) -> None:
     converted = convert(cron_job(**parts))
     assert converted.document["jobs"][0]["enabled"] is False
-    assert any("disabled" in line for line in told(converted))
+    assert any("disabled" in line for line in notes_of(converted))
 
 
 def test_defaults_of_the_cluster_are_not_reported() -> None:
@@ -284,14 +284,14 @@ def test_the_app_is_the_one_namespace(namespaces: list[str], app: str) -> None:
 def test_names_that_are_taken_get_a_number_and_a_warning() -> None:
     converted = convert(cron_job(), cron_job())
     assert [job["name"] for job in converted.document["jobs"]] == ["x", "x-2"]
-    assert 'metadata/name: "x" becomes x-2' in told(converted)[0]
+    assert 'metadata/name: "x" becomes x-2' in notes_of(converted)[0]
 
 
 def test_lists_are_expanded_empty_documents_ignored_and_other_kinds_reported() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     converted = convert({"apiVersion": "v1", "kind": "List", "items": [cron_job(), service]}, None)
     assert len(converted.document["jobs"]) == 1
-    assert told(converted) == ["kind: Service web: it is not a CronJob; it is ignored"]
+    assert notes_of(converted) == ["kind: Service web: it is not a CronJob; it is ignored"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def running(lines: str) -> dict[str, Any]:
     return job(f"[Service]\nExecStart=/bin/x\n{lines}\n")
 
 
-def told(converted: Converted) -> str:
+def notes_of(converted: Converted) -> str:
     return "\n".join(f"{warning.file}: {warning.message}" for warning in converted.warnings)
 
 
@@ -76,7 +76,7 @@ def test_words_are_split_as_systemd_splits_them(text: str, words: list[str]) -> 
 def test_an_unclosed_quote_disables_the_job_with_a_warning() -> None:
     converted = convert(service="[Service]\nExecStart=/bin/x 'a\n")
     assert converted.document["jobs"][0]["enabled"] is False
-    assert "not closed" in told(converted)
+    assert "not closed" in notes_of(converted)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_times_that_one_job_cannot_hold_are_jobs_of_their_own() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=daily Asia/Tokyo\nOnCalendar=2030-1-1\n")
     jobs = converted.document["jobs"]
     assert [made["name"] for made in jobs] == ["x", "x-2", "x-3"]
-    assert "3 jobs, for several zones or years, which may run" in told(converted)
+    assert "3 jobs, for several zones or years, which may run" in notes_of(converted)
     jobs[0]["command"].append("changed")
     assert jobs[1]["command"] == ["/bin/x"]
 
@@ -318,7 +318,7 @@ def test_an_unsupported_event_disables_only_its_own_job() -> None:
     converted = convert("[Timer]\nOnCalendar=daily\nOnCalendar=Fri *-*-13\n")
     jobs = converted.document["jobs"]
     assert [made.get("enabled", True) for made in jobs] == [True, False]
-    assert "x.timer: OnCalendar=Fri *-*-13" in told(converted)
+    assert "x.timer: OnCalendar=Fri *-*-13" in notes_of(converted)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_an_unsupported_event_disables_only_its_own_job() -> None:
 def test_a_timer_without_a_time_becomes_a_disabled_job(line: str, words: str) -> None:
     converted = convert(f"[Timer]\n{line}\n")
     assert converted.document["jobs"][0]["enabled"] is False
-    assert words in told(converted) and "disabled" in told(converted)
+    assert words in notes_of(converted) and "disabled" in notes_of(converted)
     check_manifest(converted.document)
 
 
@@ -367,7 +367,7 @@ def test_a_timer_without_a_command_becomes_a_disabled_job(units: dict[str, str],
     converted = convert_systemd(units, "UTC")
     (made,) = converted.document["jobs"]
     assert made["enabled"] is False
-    assert words in told(converted)
+    assert words in notes_of(converted)
 
 
 def test_an_instance_finds_its_template_and_its_name() -> None:
@@ -379,7 +379,7 @@ def test_an_instance_finds_its_template_and_its_name() -> None:
 def test_a_service_that_no_timer_starts_is_reported() -> None:
     units = {"a.timer": f"{DAILY}Unit=b.service\n", "b.service": "[Service]\nExecStart=/b", "c.service": ""}
     converted = convert_systemd(units, "UTC")
-    assert told(converted) == "c.service: no timer here starts it; it is not converted"
+    assert notes_of(converted) == "c.service: no timer here starts it; it is not converted"
 
 
 def test_units_without_a_timer_are_refused() -> None:

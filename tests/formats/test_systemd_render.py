@@ -76,10 +76,10 @@ def test_in_utc_the_next_elapses_are_the_instants(data: st.DataObject) -> None:
         assume(False)
     since = datetime.fromtimestamp(data.draw(st.integers(1_700_000_000, 2_000_000_000)), UTC)
     due = list(islice(schedule.between(since, LAST), COUNT))
-    told = elapses(calendar_events(schedule.instants), since, COUNT)
-    assert_contained(due, told)
+    elapsed = elapses(calendar_events(schedule.instants), since, COUNT)
+    assert_contained(due, elapsed)
     if not text.startswith("@every") or 86_400 % period_s(schedule) == 0:
-        assert told[: len(due)] == due[: len(told)]
+        assert elapsed[: len(due)] == due[: len(elapsed)]
 
 
 @needs_systemd_analyze
@@ -98,8 +98,8 @@ def test_in_utc_the_next_elapses_are_the_instants(data: st.DataObject) -> None:
 def test_no_instant_is_lost_around_a_change_of_offset(text: str, zone: str, change: str, dst: str) -> None:
     schedule, since = parsed(text, zone, dst), utc(change) - timedelta(hours=3)
     due = list(schedule.between(since, since + timedelta(hours=30)))
-    told = elapses(calendar_events(schedule.instants), since, 60)
-    assert due and set(due) <= set(told), sorted(set(due) - set(told))
+    elapsed = elapses(calendar_events(schedule.instants), since, 60)
+    assert due and set(due) <= set(elapsed), sorted(set(due) - set(elapsed))
 
 
 @needs_systemd_analyze
@@ -124,6 +124,6 @@ def period_s(schedule: Timetable) -> int:
     return getattr(schedule.instants, "period_s", 86_400)
 
 
-def assert_contained(due: list[datetime], told: list[datetime]) -> None:
-    within = [at for at in due if told and at <= told[-1]]
-    assert set(within) <= set(told), sorted(set(within) - set(told))
+def assert_contained(due: list[datetime], elapsed: list[datetime]) -> None:
+    within = [at for at in due if elapsed and at <= elapsed[-1]]
+    assert set(within) <= set(elapsed), sorted(set(within) - set(elapsed))

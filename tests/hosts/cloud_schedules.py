@@ -1,4 +1,4 @@
-"""What tests of schedules on hosts that are not on this machine share."""
+"""Shared by tests of schedules on Kubernetes and EventBridge."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cases(draw: st.DrawFn, zones: tuple[str, ...]) -> tuple[str, str, Timetable,
 
 
 def is_exact(text: str, zone: str, since: datetime, until: datetime) -> bool:
-    """Can a host say this schedule as it is, and does nothing change in these days?"""
+    """Whether a host can express this schedule exactly, without a change of offset in these days."""
     days, weekdays = text.split()[2:5:2] if text.count(" ") == 4 else ("L", "L")
     is_plain = "*" in (days, weekdays) and not set(days + weekdays) & set("LW#/?H")
     return is_plain and not any(

@@ -41,7 +41,7 @@ def moto_server() -> Iterator[str]:
 
 
 class Group:
-    """As somebody with the AWS tools sees it."""
+    """A schedule group, read and written by boto3."""
 
     def __init__(self, url: str, name: str) -> None:
         import boto3  # late: as above
@@ -69,13 +69,13 @@ class Group:
     def remove(self, name: str) -> None:
         self.client.delete_schedule(GroupName=self.name, Name=name)
 
-    def add(self, name: str, expression: str, told: str = "{}", **more: Any) -> None:
+    def add(self, name: str, expression: str, target_input: str = "{}", **more: Any) -> None:
         self.client.create_schedule(
             GroupName=self.name,
             Name=name,
             ScheduleExpression=expression,
             FlexibleTimeWindow={"Mode": "OFF"},
-            Target={"Arn": FUNCTION, "RoleArn": ROLE, "Input": told},
+            Target={"Arn": FUNCTION, "RoleArn": ROLE, "Input": target_input},
             **more,
         )
 

@@ -1,4 +1,4 @@
-"""What tests of hosts share: crontabs and unit folders that nothing else uses, and a way to look at them."""
+"""Shared by tests of hosts: crontabs and unit folders of a test, and functions to read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAM = "/usr/bin/crontab"
 
 
 def lacks_crontab_program() -> str:
-    """Why Debian's own `crontab` cannot be tried on a spool of the test's own; "": it can."""
+    """Return why Debian's `crontab` cannot run on a test's spool, or ""."""
     if os.geteuid() != 0:
         return "a private spool of crontabs needs root"
     if not Path(PROGRAM).exists() or not SPOOL.is_dir():
@@ -81,7 +81,7 @@ def look_at(*folders: Path) -> dict[str, str]:
 
 
 def change_line(path: Path, name: str, removed: bool) -> None:
-    """By hand: the line of this name gets another time, or goes."""
+    """Edit by hand: change the time of the line of this name, or delete it."""
     lines = path.read_text().splitlines(keepends=True)
     mine = next(i for i, line in enumerate(lines) if f"# {name} " in line)
     lines[mine : mine + 1] = [] if removed else [f"59 {lines[mine].partition(' ')[2]}"]
@@ -89,7 +89,7 @@ def change_line(path: Path, name: str, removed: bool) -> None:
 
 
 def cron_file_world(folder: Path) -> HostWorld:
-    """A system's crontab that others have lines in."""
+    """A system crontab with lines of others."""
     file = folder / "cron" / "crontab"
     file.parent.mkdir(parents=True)
 

@@ -43,7 +43,7 @@ def where(name: str) -> tuple[str, str, str]:
 
 
 def add(objects: Objects, made: Object, manager: str = "kubectl-create") -> None:
-    """As somebody else does it: with an ordinary write, by which they own all that they said."""
+    """Write as another client, which then owns every field that it sent."""
     name = f"{made['kind'].lower()}/{made['metadata']['name']}"
     fields: set[tuple[str, ...]] = {("f:spec",)} if made["kind"] == "CronJob" else {("f:data",)}
     objects.put(where(name), with_defaults(deepcopy(made)), manager, "Update", fields)
@@ -68,7 +68,7 @@ def change_by_hand(live: Object) -> None:
 
 
 def look(objects: Objects) -> dict[str, str]:
-    """All that is there, with who owns what; versions grow whatever happens."""
+    """Return all objects with the owners of their fields, without the versions, which always grow."""
     found: dict[str, str] = {}
     for key, one in sorted(objects.kept.items()):
         metadata: dict[str, Any] = {

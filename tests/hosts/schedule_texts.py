@@ -1,11 +1,11 @@
-"""Random schedules to render for hosts, and paths with what shells, cron and systemd make something of."""
+"""Random schedules to render for hosts, and paths with characters that shells, cron and systemd interpret."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-PATIENT = settings(  # these tests start programs, and the machine may be busy; a failure is told unshrunk
+PATIENT = settings(  # these tests start programs, and the machine may be busy: no deadline, no shrinking
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],

@@ -38,7 +38,7 @@ def test_a_users_crontab_keeps_a_rule_of_hosts(
     run_check(check, user_crontab_world(tmp_path, monkeypatch))
 
 
-# The suite finds what it is for: one thing is broken at a time, and its rule does not hold any more.
+# The suite finds each planted bug by the rule that it breaks.
 
 
 def added(changes: Sequence[Change]) -> list[Change]:
@@ -63,7 +63,7 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
             patch.setattr(crontab, "rewrite", lambda *given: rewrite(*given) + "# applied again\n")
         case "nothing is ever taken away":
             patch.setattr(crontab, "rewrite", lambda text, changes, gone: rewrite(text, added(changes), gone))
-        case "nobody waits":
+        case "no lock":
             barrier, turn = Barrier(4), Lock()
             patch.setattr(crontab.CrontabHost, "lock", lambda host: nullcontext())
 
@@ -79,7 +79,7 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
 
             patch.setattr(crontab.CrontabHost, "find", find_together)
             patch.setattr(crontab.CrontabHost, "change", change_in_turn)
-        case "what cannot be rung for is left out":
+        case "unsupported schedules are left out":
             patch.setattr(base, "refuse_unsupported", lambda host, unsupported_schedule: None)
 
 
@@ -92,9 +92,9 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
         ("the first line is lost", suite.applied_resources_are_found_unchanged),
         ("written although nothing changed", suite.foreign_content_stays_unchanged_to_the_byte),
         ("nothing is ever taken away", suite.only_a_job_that_is_no_longer_declared_is_removed),
-        ("nobody waits", suite.concurrent_applies_leave_one_of_each_resource),
+        ("no lock", suite.concurrent_applies_leave_one_of_each_resource),
         (
-            "what cannot be rung for is left out",
+            "unsupported schedules are left out",
             suite.an_unsupported_schedule_is_refused_before_anything_is_written,
         ),
     ],

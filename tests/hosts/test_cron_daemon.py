@@ -62,7 +62,7 @@ def test_cron_fires_real_triggers_which_launch_an_instant_once(tmp_path: Path, c
     set_clock(clock, next_minute() - BEFORE_S)
     ended = tmp_path / "ended"
     with cron_daemon(tmp_path / "spool", tmp_path / "cron.d", clock.env):
-        until("both have rung", lambda: ended.exists() and len(ended.read_text().split()) >= 2)
+        until("cron has called both", lambda: ended.exists() and len(ended.read_text().split()) >= 2)
     keys = witness.read_text().split()
     assert keys and len(keys) == len(set(keys)) and keys[0].startswith("shop.tick@")
     assert set(ended.read_text().split()) <= {"0", "4"}
@@ -72,7 +72,7 @@ def stand_in(folder: Path) -> Path:
     """In place of `detent`: writes down what it was called with."""
     program = folder / "a'b $HOME 50% done" / "detent"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nprintf "%s|" "$@" >> {folder}/rung\necho >> {folder}/rung\n')
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$@" >> {folder}/calls\necho >> {folder}/calls\n')
     program.chmod(0o755)
     return program
 
@@ -85,8 +85,8 @@ def test_the_words_of_a_line_reach_the_trigger_unchanged(tmp_path: Path, clock: 
     apply(tmp_path, {"version": 2, "app": "shop", "jobs": [job]}, *words)
     set_clock(clock, next_minute() - BEFORE_S)
     with cron_daemon(tmp_path / "spool", tmp_path / "cron.d", clock.env):
-        until("it has rung", (tmp_path / "rung").exists)
-    assert (tmp_path / "rung").read_text() == f"trigger|--spec-dir|{specs}|shop.tick|\n"
+        until("cron has called it", (tmp_path / "calls").exists)
+    assert (tmp_path / "calls").read_text() == f"trigger|--spec-dir|{specs}|shop.tick|\n"
 
 
 def test_an_instant_in_the_gap_fires_right_after_it(tmp_path: Path, clock: WallClock) -> None:
@@ -101,6 +101,6 @@ def test_an_instant_in_the_gap_fires_right_after_it(tmp_path: Path, clock: WallC
     gap = datetime(2027, 3, 28, 3, 0, tzinfo=ZoneInfo("Europe/Berlin"))
     set_clock(clock, gap.timestamp() - BEFORE_S)
     with cron_daemon(tmp_path / "spool", tmp_path / "cron.d", {**clock.env, "TZ": "Europe/Berlin"}):
-        until("it has rung", (tmp_path / "rung").exists)
-    assert "shop.fixed|" in (tmp_path / "rung").read_text()
-    assert "shop.later|" not in (tmp_path / "rung").read_text()
+        until("cron has called it", (tmp_path / "calls").exists)
+    assert "shop.fixed|" in (tmp_path / "calls").read_text()
+    assert "shop.later|" not in (tmp_path / "calls").read_text()

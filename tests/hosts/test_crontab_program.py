@@ -30,7 +30,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_takes_whatever_schedule_is_rendered(private: Path) -> None:
+def test_crontab_accepts_every_rendered_schedule(private: Path) -> None:
     @settings(PATIENT, max_examples=5)
     @given(st.lists(st.tuples(SCHEDULES, PLACES), min_size=20, max_size=40), PLACES)
     def check(drawn: list[tuple[str, str]], zone: str) -> None:

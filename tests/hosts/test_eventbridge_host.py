@@ -108,7 +108,7 @@ def test_missing_resources_and_options_are_reported(tmp_path: Path, group: Group
     gone = Found(wanted.name, "{}", wanted.job)
     with pytest.raises(HostError, match=r"ResourceNotFoundException.*create-schedule-group"):
         host.change([Change(wanted.name, "outdated", gone, wanted)])
-    host.change([Change(wanted.name, "surplus", gone)])  # somebody was quicker
+    host.change([Change(wanted.name, "surplus", gone)])  # another client was quicker
     with pytest.raises(UsageError, match="--target-arn"):
         open_host("eventbridge", settings(tmp_path, "shop")).render(specs())
     with pytest.raises(UsageError, match="--role-arn"):
@@ -127,16 +127,16 @@ ODD = st.one_of(
 def test_whatever_a_job_contains_exactly_our_schedule_comes_back(
     app: str, job: str, text: str, more: str
 ) -> None:
-    told = {"command": ["echo", text.replace("$", "$$")], "env": {"ODD": more.replace("$", "$$")}}
-    made = {"name": job, "schedule": "@daily", **told}
+    work = {"command": ["echo", text.replace("$", "$$")], "env": {"ODD": more.replace("$", "$$")}}
+    made = {"name": job, "schedule": "@daily", **work}
     document = {"version": 2, "app": app, "store": "redis://r", "jobs": [made]}
     host = open_host("eventbridge", settings(Path("/nowhere"), app, **OPTIONS))
     wanted = specs_of(check_manifest(document))
     [schedule] = [json.loads(one.content) for one in host.render(wanted)]
     assert len(schedule["Name"]) <= 64 and re.fullmatch(r"[0-9a-zA-Z_.-]+", schedule["Name"])
-    told = schedule["Target"]["Input"]
-    assert told.count("<") == 1  # the service fills in what stands in angle brackets
-    said = json.loads(told)["detent"]
+    target_input = schedule["Target"]["Input"]
+    assert target_input.count("<") == 1  # the service fills in what stands in angle brackets
+    said = json.loads(target_input)["detent"]
     assert said["job"] == f"{app}.{job}"
     [loaded] = check_manifest(said["spec"]).jobs
     assert loaded.work.words == ("echo", text) and loaded.revision == wanted[0].revision

@@ -60,7 +60,7 @@ def where(host: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def seen(folder: Path) -> dict[str, str]:
-    """All that hosts and triggers would see."""
+    """Return everything that hosts and triggers would see."""
     places = look_at(folder / "units", folder / "specs")
     return {**places, "crontab": (folder / "crontab").read_text() if (folder / "crontab").exists() else ""}
 
@@ -138,15 +138,15 @@ def test_show_prints_what_the_host_has_of_a_job(host: tuple[str, ...], detent: D
     assert "report" not in shown.out
 
 
-def test_history_tells_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
+def test_history_shows_who_changed_what(host: tuple[str, ...], detent: Detent) -> None:
     assert "nothing has been changed" in detent("history", *host[:2]).err
     detent("apply", *host)
     detent("unapply", *where(host))
-    told = detent("history", *host[:2], "-o", "json", "-n", "100").json
-    assert {one["verb"] for one in told} == {"apply", "unapply"}
-    assert told[0]["verb"] == "unapply" and told[0]["app"] == "shop" and told[0]["user"]
-    told = detent("history", "backup", *host[:2], "-o", "json").json
-    assert {one["job"] for one in told} == {"shop.backup"}
+    records = detent("history", *host[:2], "-o", "json", "-n", "100").json
+    assert {one["verb"] for one in records} == {"apply", "unapply"}
+    assert records[0]["verb"] == "unapply" and records[0]["app"] == "shop" and records[0]["user"]
+    records = detent("history", "backup", *host[:2], "-o", "json").json
+    assert {one["job"] for one in records} == {"shop.backup"}
 
 
 def test_a_removed_job_is_deleted_and_a_disabled_one_is_not_created(
@@ -273,8 +273,8 @@ def test_an_unsigned_job_of_an_app_that_serves_its_manifest_is_a_warning(
 
     def answer(peer: socket.socket, _: threading.Event) -> None:
         heard(peer)
-        told = json.dumps(document).encode()
-        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told))
+        body = json.dumps(document).encode()
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
     with serving(answer) as served:
         url = f"http://127.0.0.1:{served.port}"
@@ -300,15 +300,15 @@ def test_an_unsigned_job_beside_signed_ones_is_a_warning(
         ]
     ]
     (folder / "detent.yaml").write_text(json.dumps({"version": 1, "app": "shop", "jobs": jobs}))
-    told = [line for line in detent("plan", *crontab).err.splitlines() if "not signed" in line]
-    assert len(told) == 1 and "shop.plain" in told[0]
+    warnings = [line for line in detent("plan", *crontab).err.splitlines() if "not signed" in line]
+    assert len(warnings) == 1 and "shop.plain" in warnings[0]
 
 
 # Taking over.
 
 
 def adoptable(folder: Path, host: tuple[str, ...], at: str, user: str = "root") -> Path:
-    """Something of somebody's that does what shop.backup does, at this time."""
+    """Write an entry of another owner that does the same as shop.backup, at this time."""
     command = 'echo "100% done"'
     if "crontab" in host:
         (folder / "crontab").write_text(
@@ -354,7 +354,7 @@ def test_a_different_entry_is_adopted_only_with_force(
 def test_an_entry_of_a_user_does_not_become_one_of_root(
     host: tuple[str, ...], detent: Detent, folder: Path
 ) -> None:
-    """The job names no user, and root is only what triggers run as by default: that is nobody's decision."""
+    """The job names no user; root is only the default of triggers, not a choice of the operator."""
     adoptable(folder, host, "30 2", user="nobody")
     before = seen(folder)
     for words in ((), ("--force",)):
@@ -397,7 +397,7 @@ def test_an_entry_that_triggers_the_job_as_a_user_does_not_become_one_of_root(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told", "code"),
+    ("setting", "message", "code"),
     [
         ("DynamicUser=yes", "it runs as a dynamic user, the job as root", 6),
         ("NoNewPrivileges=yes", "it is restricted by NoNewPrivileges, and the job is not", 0),
@@ -406,13 +406,13 @@ def test_an_entry_that_triggers_the_job_as_a_user_does_not_become_one_of_root(
     ],
 )
 def test_a_restricted_service_is_adopted_only_with_force(
-    detent: Detent, systemd: tuple[str, ...], folder: Path, setting: str, told: str, code: int
+    detent: Detent, systemd: tuple[str, ...], folder: Path, setting: str, message: str, code: int
 ) -> None:
     adoptable(folder, systemd, "30 2")
     service = folder / "units" / "old.service"
     service.write_text(service.read_text() + f"{setting}\n")
     refused = detent("adopt", *systemd)
-    assert refused.code == 6 and told in refused.out
+    assert refused.code == 6 and message in refused.out
     assert detent("adopt", *systemd, "--force").code == code
 
 

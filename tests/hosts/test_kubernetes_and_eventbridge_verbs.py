@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
     options: tuple[str, ...]
     world: HostWorld
-    add_alike: Callable[[str], None]  # something of somebody's that does what shop.backup does, at a time
+    add_alike: Callable[[str], None]  # add an entry of another owner that does the same as shop.backup
     store_elsewhere: tuple[str, ...]  # how to let the host name the store
     disown: Callable[[str], None]  # take the mark from one of ours, and change its fire time
     names: tuple[str, ...]  # of what the manifest makes
@@ -101,11 +101,11 @@ def scheduler(folder: Path, moto: str, monkeypatch: pytest.MonkeyPatch) -> Place
         monkeypatch.setenv(name, value)
     group = Group(moto, f"g-{uuid.uuid4().hex[:12]}")
     arns = ("--target-arn", FUNCTION, "--role-arn", ROLE, "--dead-letter-arn", QUEUE)
-    told = json.dumps({"detent": {"job": "shop.backup", "spec": {}}})
+    target_input = json.dumps({"detent": {"job": "shop.backup", "spec": {}}})
 
     def add_alike(at: str) -> None:
         expression, zone = f"cron({at} * * ? *)", "Europe/Berlin"
-        group.add("old", expression, told, ScheduleExpressionTimezone=zone)
+        group.add("old", expression, target_input, ScheduleExpressionTimezone=zone)
 
     return Place(
         options=("--host", "eventbridge", "--group", group.name, "--endpoint-url", moto, *arns),
@@ -167,7 +167,7 @@ def test_a_job_that_is_gone_goes_and_a_changed_one_is_outdated(
 
 
 @pytest.mark.parametrize(
-    ("store", "told"),
+    ("store", "message"),
     [
         ("", "no shared store"),
         ("store: sqlite:///fires.db", "a file of one machine"),
@@ -175,11 +175,11 @@ def test_a_job_that_is_gone_goes_and_a_changed_one_is_outdated(
     ],
 )
 def test_without_a_shared_store_nothing_is_applied(
-    place: Place, detent: Detent, folder: Path, store: str, told: str
+    place: Place, detent: Detent, folder: Path, store: str, message: str
 ) -> None:
     (folder / "detent.yaml").write_text(MANIFEST.replace("store: redis://redis.example.org", store))
     refused = detent("apply", *place.options)
-    assert refused.code == 1 and refused.err.count(told) == 2 and "nothing was changed" in refused.err
+    assert refused.code == 1 and refused.err.count(message) == 2 and "nothing was changed" in refused.err
     assert "hunter2" not in refused.err and place.store_elsewhere[0] in refused.err
     assert place.world.look() == {}
     applied = detent("apply", *place.options, *place.store_elsewhere)
@@ -235,8 +235,10 @@ def test_an_entry_with_another_account_or_role_is_adopted_only_with_force(
     other = ("--service-account", "admin") if is_cluster else ("--role-arn", f"{ROLE}-of-admins")
     words = tuple(place.options) + other if is_cluster else _replaced(place.options, *other)
     diverged = detent("adopt", *words)
-    told = "the service account default, the job as the service account admin" if is_cluster else "-of-admins"
-    assert diverged.code == 6 and "it runs as the " in diverged.out and told in diverged.out
+    message = (
+        "the service account default, the job as the service account admin" if is_cluster else "-of-admins"
+    )
+    assert diverged.code == 6 and "it runs as the " in diverged.out and message in diverged.out
     assert detent("adopt", *words, "--force").code == 0
 
 

@@ -55,7 +55,7 @@ def server_of(kubeconfig: Path) -> str:
 
 
 def test_another_user_is_impersonated_as_the_kubeconfig_says(tmp_path: Path) -> None:
-    """Else what is applied would be applied with all rights of the token."""
+    """Otherwise `apply` would have all rights of the token."""
     user = {"token": TOKEN, "as": "deployer", "as-uid": "17", "as-groups": ["shop-deployers"]}
     user["as-user-extra"] = {"Example.org/Reason": ["release"]}
     with api_server(tmp_path) as (objects, kubeconfig):
@@ -71,7 +71,7 @@ def test_another_user_is_impersonated_as_the_kubeconfig_says(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [
         ({"as-groups": ["a"]}, "without as: name the user"),
         ({"as": "deployer", "as-groups": ["a", "b"]}, "several values for as-groups"),
@@ -79,10 +79,10 @@ def test_another_user_is_impersonated_as_the_kubeconfig_says(tmp_path: Path) -> 
     ],
 )
 def test_an_impersonation_that_cannot_be_sent_is_refused(
-    tmp_path: Path, user: dict[str, Any], told: str
+    tmp_path: Path, user: dict[str, Any], message: str
 ) -> None:
     path = write(tmp_path / "config", "http://127.0.0.1:1", {"token": TOKEN, **user})
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         find_access(str(path), "", {})
 
 
@@ -109,7 +109,7 @@ def test_a_credential_plugin_is_run_as_clouds_configure_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[1", "cannot read"),
         ("- a", "is not a kubeconfig"),
@@ -117,9 +117,9 @@ def test_a_credential_plugin_is_run_as_clouds_configure_it(tmp_path: Path) -> No
         ("contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x", "cannot read .*clusters"),
     ],
 )
-def test_problems_of_a_kubeconfig_are_reported(tmp_path: Path, text: str, told: str) -> None:
+def test_problems_of_a_kubeconfig_are_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config").write_text(text)
-    with pytest.raises(DetentError, match=told):
+    with pytest.raises(DetentError, match=message):
         find_access(str(tmp_path / "config"), "", {})
 
 

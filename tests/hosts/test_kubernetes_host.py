@@ -45,7 +45,7 @@ def test_a_cluster_keeps_a_rule_of_hosts(check: Check, tmp_path: Path, server: S
     run_check(check, kubernetes_world(tmp_path, *server))
 
 
-# The suite finds what it is for: one thing is broken at a time, and its rule does not hold any more.
+# The suite finds each planted bug by the rule that it breaks.
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_cluster_keeps_a_rule_of_hosts(check: Check, tmp_path: Path, server: S
     [
         ("what others added stays", suite.a_manual_edit_is_drift_and_is_repaired),
         ("defaults count as edits", suite.applied_resources_are_found_unchanged),
-        ("nobody owns anything", suite.applied_resources_are_found_unchanged),
+        ("no field has an owner", suite.applied_resources_are_found_unchanged),
         ("a name is cut without a hash", suite.the_longest_names_stay_distinct),
         ("only the first page is read", suite.a_second_apply_changes_nothing),
     ],
@@ -72,7 +72,7 @@ def plant(patch: pytest.MonkeyPatch, fault: str) -> None:
             patch.setattr(Cluster, "replace", lambda cluster, wanted: wanted)
         case "defaults count as edits":
             patch.setattr(kubernetes_objects, "_chosen", lambda value, sets: value)
-        case "nobody owns anything":
+        case "no field has an owner":
             patch.setattr(kubernetes_objects, "own_entries", lambda entries: [])
         case "a name is cut without a hash":
             patch.setattr(kubernetes_objects, "resource_name", lambda job, index, most: f"detent-{job}"[:40])
@@ -182,11 +182,11 @@ ODD = st.one_of(
 def test_whatever_a_job_contains_exactly_our_objects_come_back(
     app: str, job: str, text: str, more: str
 ) -> None:
-    told = text.replace("$", "$$")
+    escaped = text.replace("$", "$$")
     made = {
         "name": job,
         "schedule": "@daily",
-        "command": ["echo", told],
+        "command": ["echo", escaped],
         "env": {"ODD": more.replace("$", "$$")},
     }
     document = {"version": 2, "app": app, "store": "redis://$$(HOME)$$x", "jobs": [made]}

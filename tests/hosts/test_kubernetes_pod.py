@@ -93,7 +93,7 @@ def test_a_pod_fires_the_minute_in_its_jobs_name_once_on_the_fleets_store(
     due = f"{datetime.fromtimestamp(minute * 60, UTC):%Y-%m-%dT%H:%M:%SZ}"
     assert (tmp_path / "ran").read_text() == f"shop.note@{due}\n"
     assert redis.call("DBSIZE") > 0
-    code, events = run_pod(tmp_path, *objects, name)  # somebody started the same Job again
+    code, events = run_pod(tmp_path, *objects, name)  # the same Job is started again
     assert (code, "success" in events) == (0, False), events
     assert (tmp_path / "ran").read_text().count("\n") == 1
 

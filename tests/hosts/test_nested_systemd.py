@@ -61,8 +61,8 @@ def test_timers_fire_real_triggers_and_a_stopped_timer_is_drift(tmp_path: Path) 
         until("a request was tried", lambda: "failed" in [row["outcome"] for row in fires(systemd, "knock")])
         assert detent(systemd, "drift", "--exit-on-drift")[0] == 0
         systemd.run("systemctl", "stop", TIMERS[0])
-        code, told = detent(systemd, "drift", "--exit-on-drift")
-        assert code == 5 and TIMERS[0] in told and TIMERS[1] not in told
+        code, output = detent(systemd, "drift", "--exit-on-drift")
+        assert code == 5 and TIMERS[0] in output and TIMERS[1] not in output
         assert detent(systemd, "apply") == (0, f"updated {TIMERS[0]}\n")
         assert systemd.run("systemctl", "is-active", *TIMERS).stdout.split() == ["active", "active"]
         assert detent(systemd, "unapply")[0] == 0

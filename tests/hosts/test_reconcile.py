@@ -79,7 +79,7 @@ def found(draw: st.DrawFn) -> Found:
 
 
 def carried_out(have: list[Found], changes: list[Change]) -> list[Found]:
-    """A host that does as it is told, and nothing else."""
+    """A host that only applies changes, in memory."""
     left = list(have)
     for change in changes:
         if change.action in ("update", "delete"):
@@ -120,8 +120,8 @@ def test_each_desired_or_managed_resource_is_reported_once(
     changes = reconcile("pay", desired, have)
     assert [change.after for change in changes if change.after] == desired
     ours = [one for one in have if one.job.startswith("pay.")]
-    told = [change.before for change in changes if change.before and change.before.job]
-    assert sorted(ours) == sorted(told)
+    removed = [change.before for change in changes if change.before and change.before.job]
+    assert sorted(ours) == sorted(removed)
 
 
 def test_a_name_that_is_too_long_is_cut_and_stays_unlike_others() -> None:

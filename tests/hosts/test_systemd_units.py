@@ -1,4 +1,4 @@
-"""The units that we write are sound in systemd's eyes, and nothing in a path can add to them."""
+"""systemd accepts the units that we write, and no text of a path can add settings to them."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def undoubled(word: str, sign: str) -> str:
 @given(PATHS, PATHS)
 def test_whatever_the_paths_contain_exactly_our_words_come_back(specs: str, program: str) -> None:
     """As systemd reads a unit: words split, specifiers and dollars expanded, twice for the transient unit."""
-    told = host_settings(Path("/"), "shop")._replace(spec_dir=Path(f"/{specs}"), detent=f"/{program}")
+    host = host_settings(Path("/"), "shop")._replace(spec_dir=Path(f"/{specs}"), detent=f"/{program}")
     jobs = [{"name": "a", "schedule": "30 2 * * *", "command": "true"}]
     try:
-        made = open_host(told).render(specs_of(check_manifest({"version": 2, "app": "shop", "jobs": jobs})))
+        made = open_host(host).render(specs_of(check_manifest({"version": 2, "app": "shop", "jobs": jobs})))
     except UsageError as error:
         assert "control characters" in str(error)
         return
@@ -87,8 +87,8 @@ def test_whatever_the_paths_contain_exactly_our_words_come_back(specs: str, prog
     run, unit, *rest = split_words(started.value)
     assert (run, unit) == ("/usr/bin/systemd-run", "--unit=detent-shop.a@${INVOCATION_ID}.service")
     words = [undoubled(undoubled(word, "%"), "$") for word in rest]
-    rung = [undoubled(word, "$") for word in words[words.index("--") + 1 :]]
-    assert rung == told.trigger_words("shop.a")
+    called = [undoubled(word, "$") for word in words[words.index("--") + 1 :]]
+    assert called == host.trigger_words("shop.a")
     assert {entry.section for entry in service.entries} == {"Unit", "Service", "X-Detent"}
 
 

@@ -15,7 +15,8 @@ from detent.errors import UsageError
 from detent.loading.config import find_manifest, load_machine, load_manifest, store_url
 from detent.loading.documents import parse_json, parse_toml, parse_yaml
 from detent.loading.files import read_document
-from detent.manifest.check import ManifestError, canonical_text, check_manifest
+from detent.manifest.check import canonical_text, check_manifest
+from detent.manifest.problems import ManifestError
 
 YAML = """\
 version: 2
@@ -329,7 +330,7 @@ def test_the_store_comes_from_the_flag_the_environment_the_manifest_or_the_machi
 
 
 @pytest.mark.parametrize(
-    ("flag", "env", "told"),
+    ("flag", "env", "message"),
     [
         ("", {}, "--store is empty: name a store"),
         (" ", {"DETENT_STORE": "redis://host"}, "--store is empty: name a store"),
@@ -337,11 +338,11 @@ def test_the_store_comes_from_the_flag_the_environment_the_manifest_or_the_machi
     ],
 )
 def test_an_empty_store_is_refused_and_does_not_mean_the_default(
-    tmp_path: Path, flag: str | None, env: dict[str, str], told: str
+    tmp_path: Path, flag: str | None, env: dict[str, str], message: str
 ) -> None:
     manifest = load_manifest(write(tmp_path / "a.yaml", MANIFEST + "store: redis://own\n"), {})
     for known in (manifest, None):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             store_url(known, flag, env | {"XDG_STATE_HOME": str(tmp_path)})
 
 

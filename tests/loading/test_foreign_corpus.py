@@ -61,10 +61,10 @@ def test_the_corpus_is_there() -> None:
 @pytest.mark.parametrize("file", CRONTABS + CRONLOCKS, ids=lambda file: file.name)
 def test_a_file_loads_as_it_is_and_every_warning_is_expected(file: Path) -> None:
     manifest = load_manifest(path_of(file), VARIABLES)
-    told = [f"{warning.line}: {warning.message}" for warning in manifest.warnings]
+    warnings = [f"{warning.line}: {warning.message}" for warning in manifest.warnings]
     expected = expected_warnings(file)
-    assert len(told) == len(expected), told
-    for text, start in zip(told, expected, strict=True):
+    assert len(warnings) == len(expected), warnings
+    for text, start in zip(warnings, expected, strict=True):
         assert text.startswith(start)
     assert all(warning.code for warning in manifest.warnings)
 

@@ -52,7 +52,7 @@ def test_a_directory_holds_apps_and_the_files_of_one_app_are_one_manifest(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "message"),
     [
         (manifest("pay", "a"), manifest("pay", "a"), "the job pay.a is also in .*1.json"),
         (
@@ -65,11 +65,11 @@ def test_a_directory_holds_apps_and_the_files_of_one_app_are_one_manifest(tmp_pa
     ],
 )
 def test_files_that_contradict_each_other_are_refused(
-    tmp_path: Path, first: str, second: str, told: str
+    tmp_path: Path, first: str, second: str, message: str
 ) -> None:
     (tmp_path / "1.json").write_text(first)
     (tmp_path / "2.json").write_text(second)
-    with pytest.raises(ManifestError, match=told):
+    with pytest.raises(ManifestError, match=message):
         read_manifests(str(tmp_path), {})
 
 
@@ -135,8 +135,8 @@ ANSWERS: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("what", ANSWERS)
 def test_a_served_manifest_must_have_version_1(what: str) -> None:
-    answer, told = ANSWERS[what]
-    with answering(answer) as served, pytest.raises(UsageError, match=told):
+    answer, message = ANSWERS[what]
+    with answering(answer) as served, pytest.raises(UsageError, match=message):
         read_manifest(served.url, {})
     assert served.connections == 1
 

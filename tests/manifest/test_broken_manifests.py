@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from detent.manifest.check import ManifestError, check_manifest
+from detent.manifest.check import check_manifest
+from detent.manifest.problems import ManifestError
 
 JOB: dict[str, Any] = {"name": "a", "schedule": "0 2 * * *", "command": "true"}
 CALL: dict[str, Any] = {"name": "a", "schedule": "0 2 * * *", "request": {"url": "http://h/x"}}

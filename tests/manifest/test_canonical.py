@@ -89,8 +89,8 @@ def test_the_form_of_version_2() -> None:
 
 def test_a_revision_is_the_start_of_the_forms_hash_without_words_for_people() -> None:
     job = {"name": "a", "schedule": "@daily", "command": "x"}
-    told = json.dumps(canonical_job(job, 2), separators=(",", ":")).encode()
-    assert revision(canonical_job(job, 2)) == hashlib.sha256(told).hexdigest()[:16]
+    text = json.dumps(canonical_job(job, 2), separators=(",", ":")).encode()
+    assert revision(canonical_job(job, 2)) == hashlib.sha256(text).hexdigest()[:16]
     described = {**job, "description": "d", "tags": ["t"]}
     assert revision(canonical_job(described, 2)) == revision(canonical_job(job, 2))
 

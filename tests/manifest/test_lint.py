@@ -238,7 +238,7 @@ def test_a_clock_change_is_reported_exactly_if_it_skips_or_repeats_a_fire_time(
 
 
 @pytest.mark.parametrize(
-    ("schedule", "rule", "told"),
+    ("schedule", "rule", "message"),
     [
         ("30 2 * * *", "vixie", "on 2027-03-28 02:30 does not exist, it fires at 03:00 instead"),
         ("30 2 * * *", "vixie", "on 2026-10-25 02:30 happens twice, it fires the first time only"),
@@ -246,9 +246,9 @@ def test_a_clock_change_is_reported_exactly_if_it_skips_or_repeats_a_fire_time(
         ("30 2 * * *", "twice", "on 2026-10-25 02:30 happens twice, it fires twice"),
     ],
 )
-def test_the_lint_of_a_clock_change_agrees_with_the_schedule(schedule: str, rule: str, told: str) -> None:
+def test_the_lint_of_a_clock_change_agrees_with_the_schedule(schedule: str, rule: str, message: str) -> None:
     [problem] = lint(schedule=schedule, timezone="Europe/Berlin", policy={"dst": rule})
-    assert told in problem.message
+    assert message in problem.message
 
 
 def test_a_clock_change_after_the_end_of_a_schedule_is_not_reported() -> None:

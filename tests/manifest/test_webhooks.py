@@ -16,11 +16,11 @@ from detent.rules.planning import hook_fire
 
 DUE = datetime(2026, 3, 1, 1, tzinfo=UTC)
 FIRE = Fire(key="shop.settle@2026-03-01T01:00:00Z", job="shop.settle", due_at=DUE, run_id="r")
-TOLD = {"outcome": "failed", "reason": "exit 3", "attempts": 2, "exit_code": 3, "duration_ms": 7}
+FACTS = {"outcome": "failed", "reason": "exit 3", "attempts": 2, "exit_code": 3, "duration_ms": 7}
 
 
-def body_of(body: str, **told: Any) -> str:
-    fire = hook_fire(FIRE, "on_failure", DUE, {**TOLD, "output_tail": "", "instants": 1, **told})
+def body_of(body: str, **facts: Any) -> str:
+    fire = hook_fire(FIRE, "on_failure", DUE, {**FACTS, "output_tail": "", "instants": 1, **facts})
     return hook_request(Request("http://h/", body=body), fire).body
 
 
@@ -54,7 +54,7 @@ def test_a_placeholder_in_a_value_is_text() -> None:
 
 
 def test_without_a_body_the_fire_is_sent_and_a_type_of_its_own_is_kept() -> None:
-    fire = hook_fire(FIRE, "on_failure", DUE, TOLD)
+    fire = hook_fire(FIRE, "on_failure", DUE, FACTS)
     plain = hook_request(Request("http://h/"), fire)
     assert (plain.body, plain.headers) == (fire.payload, (("Content-Type", "application/json"),))
     own = (("content-type", "text/plain"),)

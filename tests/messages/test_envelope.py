@@ -30,7 +30,7 @@ AT = datetime(2026, 3, 1, 2, 0, 0, 123456, tzinfo=UTC)
 NOW = AT.timestamp()
 KEY = Secret("a secret of thirty-two characters")
 OLD = Secret("the one before")
-OTHER = Secret("somebody else's")
+OTHER = Secret("another secret")
 FIRE = Fire(
     key="billing.send#7f3a",
     job="billing.send",
@@ -368,7 +368,7 @@ def test_the_age_of_a_message_counts_from_when_it_was_due() -> None:
     assert refused(SIGNED, RULES._replace(now=NOW + 60)) == ""
     assert refused(SIGNED, RULES._replace(now=NOW + 61)) == "stale"
     assert refused(SIGNED, RULES._replace(now=NOW + 10**9, max_age_s=0)) == ""
-    later = FIRE._replace(due_at=AT + timedelta(days=2))  # delayed: nobody could have run it before
+    later = FIRE._replace(due_at=AT + timedelta(days=2))  # delayed: no worker could have run it before
     later = later._replace(payload=seal(later, BODY_OF_MESSAGE, (KEY,)))
     assert refused(later, RULES._replace(now=NOW + 172_800 + 59)) == ""
     assert refused(later, RULES._replace(now=NOW + 172_800 + 61)) == "stale"
@@ -386,7 +386,7 @@ def test_a_task_is_accepted_only_from_its_queues() -> None:
     assert with_queues(frozenset()) == "not-allowed" == with_queues(frozenset({"other"}))
 
 
-# What is told.
+# The text of a refusal.
 
 
 def test_a_refusal_contains_advice_but_no_secret_and_no_message() -> None:

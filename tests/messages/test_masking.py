@@ -189,15 +189,6 @@ def test_a_short_value_is_not_searched_for() -> None:
     assert Mask(["abcd"]).text("abc abcd") == "abc ***"
 
 
-def test_additional_names_can_be_given() -> None:
-    mask = Mask(names=["iban", "Card-Number"])
-    assert mask.fields({"iban": "DE00", "cardNumber": 1, "other": "x"}) == {
-        "iban": MASKED,
-        "cardNumber": MASKED,
-        "other": "x",
-    }
-
-
 @given(st.text(st.sampled_from("tokenpassword=:\"'\\{}[]-@/ \n\u00e9")))
 def test_masking_never_raises_and_is_idempotent(text: str) -> None:
     once = BY_NAME.text(text)

@@ -11,8 +11,8 @@ from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
 from detent.node.timeline import FIRES_MAX
+from detent.rules.decide import SETTLED_MAX
 from detent.runners.running import AttemptEnd
-from detent.stores.base import DISPOSITIONS_MAX
 from detent.stores.memory.store import MemoryStore
 from detent.testing.sim.fleet import START, Every
 from detent.testing.sim.virtual_time import Process, VirtualLoop
@@ -78,7 +78,7 @@ def test_one_call_plans_a_few_hundred_fires_at_most() -> None:
     world = _World()
     world.run()
     assert world.largest("advance") <= 2 * FIRES_MAX
-    assert world.largest("claim") <= PACE.ask_max + DISPOSITIONS_MAX
+    assert world.largest("claim") <= PACE.ask_max + SETTLED_MAX
     assert world.largest("finish") <= PACE.report_max
     assert world.largest("renew") <= PACE.renew_max
 

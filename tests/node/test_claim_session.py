@@ -81,7 +81,7 @@ def done(claim: Claim) -> Report:
 def test_an_ask_whose_answer_is_lost_gets_the_same_answer_again(store: Store, way: Proxy) -> None:
     session, before = session_of(store), boottime()
     put(store, 1)
-    way.lose(1)
+    way.lose(1, to=b'"ask":[')
     grants, sent, _ = session.claim()
     assert (way.lost, [claim.attempt for claim in grants.claims]) == (1, [1])
     assert sent >= before
@@ -90,9 +90,9 @@ def test_an_ask_whose_answer_is_lost_gets_the_same_answer_again(store: Store, wa
 
 def test_an_end_whose_answer_is_lost_is_reported_again(store: Store, way: Proxy) -> None:
     session = session_of(store)
-    told = done(one_claim(session))
+    report = done(one_claim(session))
     way.lose(1)
-    assert session.finish(told) == told.verdict
+    assert session.finish(report) == report.verdict
     assert way.lost == 1
 
 
@@ -104,13 +104,13 @@ def test_an_end_is_reported_until_its_claim_can_have_expired(store: Store, way: 
         seconds[0] += pause_s
 
     session = ClaimSession(store, Ask("a", "host.1", number=0), StoreClock(lambda: seconds[0]), wait)
-    told = done(one_claim(session))
+    report = done(one_claim(session))
     way.refuse()
     with pytest.raises(StoreUnavailable):
-        session.finish(told, give_up_at=102.0)
+        session.finish(report, give_up_at=102.0)
     assert waits == [RETRY_S] * 4
-    way.mend()
-    assert session.finish(told) == told.verdict
+    way.restore()
+    assert session.finish(report) == report.verdict
 
 
 def test_threads_that_share_a_session_get_every_due_fire(store: Store) -> None:

@@ -15,7 +15,7 @@ SOON_S = 2.0
 
 
 class HalfDeaf(Sim):
-    """For a while, the node gets no answer to its asks, although they arrive."""
+    """For a while, the node gets no answer to its asks, although the store receives them."""
 
     def offload(self, instance: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         way = super().offload(instance)

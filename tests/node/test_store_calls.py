@@ -53,8 +53,8 @@ def test_after_several_failures_a_worker_waits_for_the_cooldown() -> None:
 
 
 def test_one_answer_ends_the_cooldown_and_wakes_the_node() -> None:
-    world, rung = World(), list[bool]()
-    world.calls.on_back = lambda: rung.append(True)
+    world, woken = World(), list[bool]()
+    world.calls.on_back = lambda: woken.append(True)
     world.is_away = True
     for _ in range(ERRORS_MAX + 1):
         with pytest.raises(StoreUnavailable):
@@ -62,5 +62,5 @@ def test_one_answer_ends_the_cooldown_and_wakes_the_node() -> None:
     world.is_away = False
     world.ask()
     assert world.calls.pause_s() == PACE.retry_s
-    assert rung == [True]
+    assert woken == [True]
     assert world.events == ["store-unavailable", "store-back"]

@@ -1,4 +1,4 @@
-"""A log whose reader is stalled: a real pipe that nobody reads."""
+"""A log whose reader is stalled: a real pipe that is not read."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from detent import clock
 from detent.observe.background_writer import BURST, GATHER_S, LINES_MAX, BackgroundWriter
 
 
-def test_a_stalled_reader_holds_nobody_up_and_is_told_what_it_missed() -> None:
+def test_a_stalled_reader_blocks_no_writer_and_gets_a_count_of_missed_lines() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as lines:
         log = BackgroundWriter(writer, lambda count: f"dropped {count}\n")
@@ -24,7 +24,7 @@ def test_a_stalled_reader_holds_nobody_up_and_is_told_what_it_missed() -> None:
     assert LINES_MAX <= len(seen) + len(rest) < 2 * LINES_MAX
 
 
-def test_what_was_written_is_there_at_the_end() -> None:
+def test_every_written_line_arrives() -> None:
     reader, writer = os.pipe()
     log = BackgroundWriter(writer, str)
     log.write("one\n")
@@ -47,8 +47,8 @@ def test_a_reader_that_never_reads_does_not_keep_us_from_ending() -> None:
     os.close(writer)
 
 
-def test_lines_of_a_burst_are_worded_after_it() -> None:
-    """Who emits them needs the interpreter that wording takes."""
+def test_lines_of_a_burst_are_formatted_after_it() -> None:
+    """Formatting would take the interpreter from the thread that emits the events."""
     reader, writer = os.pipe()
     log, worded = BackgroundWriter(writer, str), []
 

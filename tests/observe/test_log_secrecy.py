@@ -1,4 +1,4 @@
-"""Which secrets a node's log, and what it keeps, leave out."""
+"""Secrets that must not appear in a node's log or store."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def test_all_secrets_that_a_manifest_refers_to_are_left_out(tmp_path: Path) -> N
     )
     env = {"ONE": "from-env", "TWO": "from-table", "DETENT_STORE": "postgresql://u:from%40env@h/d"}
     mask = Mask(secrets_of(found, env))
-    told = ("from-env", "from-a-file", "from-table", "literal", "from-the-store", "from@env", "from%40env")
-    assert [text for text in told if not mask.knows(f"<{text}>")] == []
+    secrets = ("from-env", "from-a-file", "from-table", "literal", "from-the-store", "from@env", "from%40env")
+    assert [text for text in secrets if not mask.knows(f"<{text}>")] == []
     assert not mask.knows("nothing of it")
 
 
@@ -49,7 +49,7 @@ def test_a_url_without_a_password_has_none() -> None:
     assert password_of("redis://:p%20w@h/0") == ["p w"]
 
 
-def test_a_discreet_store_keeps_no_secret_whichever_way_it_is_told() -> None:
+def test_a_masking_store_keeps_no_secret_of_any_call() -> None:
     store = masking_store(MemoryStore(), Mask(["from-env"]))
     store.put([fire("a.b@1"), fire("a.b@2")])
     first, second = Asker(store).claim()

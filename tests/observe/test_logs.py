@@ -33,8 +33,8 @@ def test_a_line_break_in_a_field_stays_in_its_line() -> None:
 def test_a_terminal_gets_a_short_line_with_what_matters() -> None:
     stream = io.StringIO()
     log_to(stream, "coloured")("retries-exhausted", fire="a.b@1", attempts=3, reason="exit 3", took_ms=1500)
-    told = ("retries-exhausted", "a.b@1", "3 attempts", "exit 3", "1.5 s", "\x1b[")
-    assert [text for text in told if text not in stream.getvalue()] == []
+    texts = ("retries-exhausted", "a.b@1", "3 attempts", "exit 3", "1.5 s", "\x1b[")
+    assert [text for text in texts if text not in stream.getvalue()] == []
 
 
 def test_a_terminal_without_colours_gets_the_same_without_them() -> None:
@@ -59,7 +59,7 @@ def test_a_terminal_gets_one_line_a_fire(style: Style, lines: int) -> None:
     assert len(stream.getvalue().splitlines()) == lines
 
 
-def test_a_terminal_is_told_what_a_node_that_stops_waits_for() -> None:
+def test_a_terminal_shows_what_a_stopping_node_waits_for() -> None:
     stream = io.StringIO()
     log_to(stream, "plain")("draining", node="n", drain_s=25.0, running=["a.b@1", "a.c@1", "a.d@1", "a.e@1"])
     assert "still running: a.b@1, a.c@1, a.d@1 and 1 more" in stream.getvalue()
@@ -76,9 +76,9 @@ def test_a_secret_is_masked_by_its_name_and_by_its_value(style: Style) -> None:
     emit = log_to(stream, style, mask=Mask(["hunter2"]))
     emit("attempt-failed", fire="a.b@1", reason="at redis://:sesame@h", error="it said aHVudGVyMg==, hunter2")
     emit("attempt-failed", fire="a.b@1", reason="password=sesame", detail={"api_key": "sesame"})
-    told = stream.getvalue()
-    assert "sesame" not in told and "hunter2" not in told and "aHVudGVy" not in told
-    assert told.count("a.b@1") == 2 and "redis://:***@h" in told and "password=***" in told
+    logged = stream.getvalue()
+    assert "sesame" not in logged and "hunter2" not in logged and "aHVudGVy" not in logged
+    assert logged.count("a.b@1") == 2 and "redis://:***@h" in logged and "password=***" in logged
 
 
 def test_a_mask_leaves_lines_without_secrets_as_they_are() -> None:
@@ -91,7 +91,7 @@ def test_a_mask_leaves_lines_without_secrets_as_they_are() -> None:
     assert (lines[0]["fire"], lines[0]["key"], lines[0]["status"]) == ("a.token@1", "secret", 3)
 
 
-def test_whatever_a_mask_finds_by_name_is_seen_before_it_is_asked() -> None:
+def test_the_quick_check_finds_whatever_the_mask_would() -> None:
     """The quick look at a line must not miss what the mask would have found."""
     for text in ("pwd=x1", "JWT: x1", "apiKey=x1", "Bearer x1x1x1x1x1", "Basic eDE6eDE=", "redis://u:x1@h"):
         stream = io.StringIO()

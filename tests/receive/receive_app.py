@@ -104,7 +104,7 @@ def serve_waitress(port: int) -> None:
 
 
 def serve_wsgiref(port: int) -> None:
-    """A server that does not tell the path as it was sent."""
+    """A server that does not pass the path as it was sent."""
     from wsgiref.simple_server import make_server
 
     make_server("127.0.0.1", port, cron.wsgi()).serve_forever()
@@ -114,7 +114,7 @@ def flask_app() -> Any:
     from flask import Flask, request
 
     app = Flask(__name__)
-    app.before_request(lambda: request.get_data()[:0] or None)  # somebody else reads the body as well
+    app.before_request(lambda: request.get_data()[:0] or None)  # another reader of the body
     app.register_blueprint(cron.blueprint(), url_prefix=os.environ.get("BELOW"))
     return app
 

@@ -1,4 +1,4 @@
-"""What tests of the receiving side share: signed fires, and apps in real servers."""
+"""Shared by tests of the receiver: signed fires, and apps in real servers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def incoming(
     headers: Mapping[str, str | None] | None = None,
 ) -> Incoming:
     """A fire as it arrives, signed with the headers that it has; with None, a header is taken away."""
-    told = fire_headers(Request("http://h/"), claim or claim_of(), "note", clock.now(), "")
-    all_headers: dict[str, str | None] = {name.lower(): value for name, value in told}
+    signed = fire_headers(Request("http://h/"), claim or claim_of(), "note", clock.now(), "")
+    all_headers: dict[str, str | None] = {name.lower(): value for name, value in signed}
     changed = {name.lower(): value for name, value in (headers or {}).items()}
     left = {name: value for name, value in (all_headers | changed).items() if value is not None}
     if "x-cron-signature" not in changed:
@@ -128,8 +128,8 @@ def serving(kinds: Sequence[str], folder: Path, below: str = "", **env: str) -> 
         for kind in kinds:
             port = free_port()
             words = [sys.executable, str(Path(__file__).with_name("receive_app.py")), kind, str(port)]
-            told = {"APP_URL": f"http://127.0.0.1:{port}{below}", "NOTES": str(folder)}
-            servers.append(Server(words, folder, port, told | env))
+            settings = {"APP_URL": f"http://127.0.0.1:{port}{below}", "NOTES": str(folder)}
+            servers.append(Server(words, folder, port, settings | env))
         for server in servers:
             server.wait()
         yield servers

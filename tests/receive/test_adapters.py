@@ -11,7 +11,7 @@ from detent.receive import asgi, wsgi
 from detent.receive.messages import gather
 
 BODIES: dict[str, tuple[dict[str, Any], bytes | None]] = {
-    "its length is told": ({"CONTENT_LENGTH": "4"}, b"abcd"),
+    "with a length": ({"CONTENT_LENGTH": "4"}, b"abcd"),
     "as much as is allowed": ({"CONTENT_LENGTH": "6"}, b"abcdef"),
     "too long": ({"CONTENT_LENGTH": "7"}, None),
     "no length: there is none": ({}, b""),
@@ -46,7 +46,7 @@ SCOPES: dict[str, tuple[dict[str, Any], str, str]] = {
     "raw": ({"path": "/a/b", "raw_path": b"/a%2Fb", "query_string": b"x=%20"}, "/a%2Fb?x=%20", "/a/b"),
     "not raw": ({"path": "/a b", "raw_path": None}, "/a%20b", "/a b"),
     "mounted": ({"path": "/m/a", "raw_path": b"/m/a", "root_path": "/m"}, "/m/a", "/a"),
-    "mounted, told below": ({"path": "/a", "raw_path": b"/m/a", "root_path": "/m"}, "/m/a", "/a"),
+    "mounted, with a path below it": ({"path": "/a", "raw_path": b"/m/a", "root_path": "/m"}, "/m/a", "/a"),
     "not quite below": ({"path": "/mm/a", "raw_path": b"/mm/a", "root_path": "/m"}, "/mm/a", "/mm/a"),
 }
 

@@ -55,18 +55,18 @@ def test_one_of_several_concurrent_duplicates_runs_and_later_ones_get_its_answer
     duplicates = 6
     with ThreadPoolExecutor(duplicates) as pool:
         sent = [pool.submit(pair.fire, number) for number in range(duplicates)]
-        # All but one are told to come again; that one runs until we let it.
+        # All but one get 503; that one runs until the test lets it end.
         wait_for(lambda: sum(one.done() for one in sent) == duplicates - 1, what="five answers")
-        told = [one.result() for one in sent if one.done()]
+        refused = [one.result() for one in sent if one.done()]
         pair.go()
-        (last,) = [one.result(PATIENCE_S) for one in wait(sent).done if one.result() not in told]
-    assert {(one.outcome, one.status) for one in told} == {(Outcome("failed", "HTTP 503"), 503)}
-    assert all(b"AlreadyRunning" in one.tail and 1 <= (one.again_after_s or 0) <= 600 for one in told)
+        (last,) = [one.result(PATIENCE_S) for one in wait(sent).done if one.result() not in refused]
+    assert {(one.outcome, one.status) for one in refused} == {(Outcome("failed", "HTTP 503"), 503)}
+    assert all(b"AlreadyRunning" in one.tail and 1 <= (one.again_after_s or 0) <= 600 for one in refused)
     assert (last.outcome, last.tail) == (SUCCEEDED, b"went")
     assert [pair.fire(number, attempt=2).tail for number in range(2)] == [b"went", b"went"]
     assert pair.runs() == 1
 
-    # A claim that was overtaken is refused, whichever server it asks; what was handled is still told.
+    # Each server refuses a stale fence, and still answers a handled fire with its result.
     assert pair.fire(0, "note", "/b", fence=20).outcome == SUCCEEDED
     stale = pair.fire(1, "note", "/a", fence=19)
     assert (stale.outcome, stale.status) == (Outcome("rejected", "HTTP 409"), 409)
@@ -110,7 +110,7 @@ def test_a_job_that_outlives_its_lease_and_its_caller_does_not_run_twice_at_once
 
 
 def _lease(pair: Pair) -> float:
-    """Until when the one receipt there is says that it runs."""
+    """Return the end of the lease in the only receipt."""
     with closing(sqlite3.connect(pair.folder / "receipts.db", timeout=PATIENCE_S)) as db:
         (until,) = db.execute("SELECT until FROM detent_receive_receipts").fetchone()
         return float(until)

@@ -140,7 +140,7 @@ def test_an_older_fence_is_stale_for_its_job_only(receipts: Receipts, app: str) 
     )
     assert (
         receipts.begin(arriving(app, "old", fence=2**53 - 2), TERMS) == OURS
-    )  # who does not ask is not told
+    )  # a caller that does not ask gets no result
     assert receipts.begin(arriving(app, "same", fence=2**53 - 1), FENCED) == OURS
     assert receipts.begin(arriving(app, "old", fence=1, job="another"), FENCED) == OURS
 
@@ -169,8 +169,8 @@ def test_exactly_one_of_many_concurrent_callers_gets_the_fire(
         return [place.begin(arriving(app, f"k{i}", fence=number), TERMS).kind for i in range(10)]
 
     with ThreadPoolExecutor(threads) as pool:
-        told = list(pool.map(race, range(threads)))
-    for kinds in zip(*told, strict=True):
+        results = list(pool.map(race, range(threads)))
+    for kinds in zip(*results, strict=True):
         assert sorted(kinds) == ["ours"] + ["running"] * (threads - 1)
 
 

@@ -82,7 +82,7 @@ def test_after_a_step_the_fire_of_a_dead_process_is_free_when_its_lease_ends(
 def test_calls_without_memory_do_not_extend_a_dead_lease_for_ever(
     server: ChaosStore, another: Callable[[], Receipts], app: str
 ) -> None:
-    """Each of them sees a gap in which nobody called, and cannot tell it from a step."""
+    """Each process sees a gap without calls, which looks like a step of the clock."""
     assert another().begin(arriving(app), BRIEF) == OURS
     kinds: list[str] = []
     for number in range(1, 4):

@@ -29,9 +29,9 @@ def cron(seen: list[ReceivedFire], tmp_path: Path) -> Receiver:
 
 
 def forged(captured: Incoming, **headers: str) -> Incoming:
-    """The captured request with other headers: what somebody without the secret can send."""
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return captured._replace(headers={**captured.headers, **told})
+    """The captured request with other headers: a sender without the secret can send this."""
+    changed = {name.replace("_", "-"): value for name, value in headers.items()}
+    return captured._replace(headers={**captured.headers, **changed})
 
 
 def by_v1(target: str = "/cron/note", body: bytes = b"", ago_s: float = 0, **headers: str) -> Incoming:

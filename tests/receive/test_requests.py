@@ -172,10 +172,10 @@ def test_no_secret_is_in_a_repr_an_answer_or_the_log(caplog: pytest.LogCaptureFi
     cron = receiver(secrets=["raw:hidden-1", "env:NOT_SET"], secret_refs=["name"])
     cron.job("@daily", name="note")(lambda: None)
     replies = [cron.receive(incoming(secret="hidden-2")), cron.receive(incoming(secret="hidden-1"))]
-    told = repr(cron) + repr(vars(cron)["_verifier"]) + caplog.text + cron.manifest().decode()
-    assert "hidden" not in told + "".join(map(repr, replies))
+    texts = repr(cron) + repr(vars(cron)["_verifier"]) + caplog.text + cron.manifest().decode()
+    assert "hidden" not in texts + "".join(map(repr, replies))
     assert 'secret "env:NOT_SET" is skipped' in caplog.text
-    assert caplog.text.count("is skipped") == 1  # told once
+    assert caplog.text.count("is skipped") == 1  # logged once
 
 
 # Where: the path that was signed is the one that was sent.

@@ -14,7 +14,7 @@ from detent.receive import Incoming
 
 BELOW = {"mounted": "/tasks", "gunicorn": "/tasks", "django-asgi": "/tasks"}  # what it is mounted under
 KINDS = ["uvicorn", "mounted", "around", "waitress", "wsgiref", "gunicorn", "django-wsgi", "django-asgi"]
-NOT_RAW = ("wsgiref",)  # it tells the path decoded only
+NOT_RAW = ("wsgiref",)  # it passes only the decoded path
 NOT_CHUNKED = ("wsgiref",)
 BODY_MAX = 100_000
 
@@ -132,7 +132,7 @@ CHECKS = [check for name, check in list(globals().items()) if name.startswith("c
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fire_arrives_unchanged_in_every_server(kind: str, tmp_path: Path) -> None:
-    """One test a server, as it takes longer to start than to ask: the checks above are its parts."""
+    """One test per server, because its start takes longer than all checks above."""
     below = BELOW.get(kind, "")
     env = {"BELOW": f"{below}/" if kind.startswith("django") else below, "BODY_MAX": str(BODY_MAX)}
     with serving([kind], tmp_path, below=below, **env) as (server,):

@@ -10,8 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from detent.errors import UsageError
-from detent.manifest.check import Manifest, ManifestError, canonical_text, check_manifest
+from detent.manifest.check import Manifest, canonical_text, check_manifest
 from detent.manifest.json_schema import schema
+from detent.manifest.problems import ManifestError
 from detent.manifest.spec import specs_of
 from detent.model import Fire, Job, Outcome
 from detent.rules.chains import DEPTH_MAX, Followers, predecessor_of

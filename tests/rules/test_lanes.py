@@ -15,12 +15,12 @@ from detent.rules.lanes import (
     LATE_S,
     RUN,
     WAIT,
-    Decision,
     Facts,
+    Judgement,
     OpenFire,
-    decide,
     disposition_of,
     is_late,
+    judge,
 )
 from detent.rules.outcomes import (
     JOB_REMOVED,
@@ -69,19 +69,19 @@ def wide(policy: Policy, width: int) -> Policy:
     return policy._replace(max_running=width)
 
 
-def disposed(outcome: Outcome) -> Decision:
-    return Decision("settle", outcome)
+def disposed(outcome: Outcome) -> Judgement:
+    return Judgement("settle", outcome)
 
 
-def stopping(*names: str) -> Decision:
-    return Decision("wait", stop=tuple(f"a.b@{name}" for name in names))
+def stopping(*names: str) -> Judgement:
+    return Judgement("wait", stop=tuple(f"a.b@{name}" for name in names))
 
 
 class Case(NamedTuple):
     name: str
     me: OpenFire
     others: list[OpenFire]
-    expected: Decision
+    expected: Judgement
     facts: Facts = FACTS
 
 
@@ -94,7 +94,7 @@ SKIPPED = lane_taken("a.b@0")
 
 DISPOSITIONS = [
     Case(
-        "a disposition stays", claimed("1", live=False, disposition=SKIPPED), [], Decision("settle", SKIPPED)
+        "a disposition stays", claimed("1", live=False, disposition=SKIPPED), [], Judgement("settle", SKIPPED)
     ),
     Case("an expired claim is lost", claimed("1", live=False), [], disposed(node_lost("n1"))),
     Case(
@@ -311,7 +311,7 @@ REPLACING = [
 @pytest.mark.parametrize("case", DISPOSITIONS + LATENESS + FULL + REPLACING, ids=lambda case: case.name)
 def test_the_decision_about_a_due_fire(case: Case) -> None:
     lane = [*case.others, case.me] if case.me.fire.lane else []
-    assert decide(case.me, lane, case.facts) == case.expected
+    assert judge(case.me, lane, case.facts) == case.expected
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def lanes(draw: st.DrawFn) -> list[OpenFire]:
 
 @given(lanes(), st.integers(0, 2))
 def test_a_lane_never_has_more_running_fires_than_its_width(lane: list[OpenFire], graces: int) -> None:
-    decision = decide(lane[0], lane, FACTS._replace(graces=graces))
+    decision = judge(lane[0], lane, FACTS._replace(graces=graces))
     held = sum(one.live and one.disposition is None for one in lane) + graces
     if decision.step == "run":
         assert held < lane[0].fire.policy.max_running
@@ -361,7 +361,7 @@ def test_a_lane_never_has_more_running_fires_than_its_width(lane: list[OpenFire]
 def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[OpenFire]) -> None:
     me = lane[0]
     by_key = {one.fire.key: one for one in lane}
-    for key in decide(me, lane, FACTS).stop:
+    for key in judge(me, lane, FACTS).stop:
         assert me.fire.policy.concurrency == "Replace"
         assert by_key[key].live
         assert by_key[key].fire.due_at < me.fire.due_at
@@ -371,7 +371,7 @@ def test_only_older_holders_are_stopped_and_only_under_replace(lane: list[OpenFi
 def test_under_replace_at_least_one_fire_can_proceed(lane: list[OpenFire]) -> None:
     """If all are decided in turn, at least one holds the lane, runs or waits."""
     due = [one for one in lane if one.state == "pending"]
-    steps = {decide(one, lane, FACTS).step for one in due}
+    steps = {judge(one, lane, FACTS).step for one in due}
     assert steps != {"settle"} or any(one.live for one in lane)
 
 
@@ -379,7 +379,7 @@ def test_under_replace_at_least_one_fire_can_proceed(lane: list[OpenFire]) -> No
 def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list[OpenFire], rng: Any) -> None:
     shuffled = list(lane)
     rng.shuffle(shuffled)
-    ours, theirs = decide(lane[0], lane, FACTS), decide(lane[0], shuffled, FACTS)
+    ours, theirs = judge(lane[0], lane, FACTS), judge(lane[0], shuffled, FACTS)
     assert (ours.step, set(ours.stop)) == (theirs.step, set(theirs.stop))
 
 
@@ -387,4 +387,4 @@ def test_the_decision_to_run_does_not_depend_on_the_order_of_the_lane(lane: list
 def test_a_full_lane_gives_a_fire_no_disposition_of_its_own(lane: list[OpenFire]) -> None:
     me = lane[0]
     assert disposition_of(me, FACTS) is None
-    assert decide(me, [me], FACTS) == RUN
+    assert judge(me, [me], FACTS) == RUN

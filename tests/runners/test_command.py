@@ -23,7 +23,7 @@ from detent.runners.command import (
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
 FIRE = Fire(key="shop.backup@2026-03-01T02:00:00Z", job="shop.backup", due_at=DUE, run_id="01-run")
 CLAIM = Claim(fire=FIRE, node="host/life", fence=77, attempt=2, ttl_s=30.0, expires_at=DUE)
-TOLD = {
+FACTS = {
     "hook": "on_failure",
     "fire": "shop.backup@2026-03-01T02:00:00Z",
     "due": "2026-03-01T02:00:00Z",
@@ -36,9 +36,9 @@ TOLD = {
 STOPPED = replaced_by("a newer fire")
 
 
-def hook(**told: Any) -> Claim:
+def hook(**facts: Any) -> Claim:
     fire = FIRE._replace(
-        key=f"{FIRE.key}/on_failure", run_id="02-run", origin="hook", payload=json.dumps(told)
+        key=f"{FIRE.key}/on_failure", run_id="02-run", origin="hook", payload=json.dumps(facts)
     )
     return CLAIM._replace(fire=fire, attempt=1)
 
@@ -104,22 +104,22 @@ def test_a_variable_comes_from_the_node_the_job_or_the_fire(
     ],
 )
 def test_a_hook_gets_the_outcome_of_the_fire(name: str, value: str) -> None:
-    assert command_env({}, hook(**TOLD), Command(("true",)))[name] == value
+    assert command_env({}, hook(**FACTS), Command(("true",)))[name] == value
 
 
 def test_a_hook_of_a_fire_without_a_status_has_an_empty_exit_code() -> None:
-    env = command_env({}, hook(**{**TOLD, "exit_code": None}), Command(("true",)))
+    env = command_env({}, hook(**{**FACTS, "exit_code": None}), Command(("true",)))
     assert env["DETENT_EXIT_CODE"] == ""
 
 
 @given(st.text())
 def test_the_end_of_any_output_fits_into_a_variable(text: str) -> None:
     tail = text * 3 + "ü" * VARIABLE_MAX + text
-    told = command_env({}, hook(**{**TOLD, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
-    assert len(told.encode()) <= VARIABLE_MAX
-    assert "\0" not in told
-    assert tail.replace("\0", "").endswith(told)
-    assert len(told.encode()) > VARIABLE_MAX - 4
+    passed = command_env({}, hook(**{**FACTS, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
+    assert len(passed.encode()) <= VARIABLE_MAX
+    assert "\0" not in passed
+    assert tail.replace("\0", "").endswith(passed)
+    assert len(passed.encode()) > VARIABLE_MAX - 4
 
 
 # What is started.

@@ -1,4 +1,4 @@
-"""What the schedule tests compare with: a naive reading of cron, minute by minute, and random expressions.
+"""The oracle of the schedule tests: a naive reading of cron, minute by minute, and random expressions.
 
 It shares nothing with the code under test: values in sets instead of masks, datetimes instead of seconds,
 every minute tried instead of found.

@@ -33,5 +33,6 @@ def server() -> Server:
 @pytest.fixture
 def store(server: Server) -> Iterator[PostgresStore]:
     """A store in its own schema, with the server's clock."""
-    with closing(PostgresStore(server.url, new_name())) as one:
+    name = new_name()
+    with closing(PostgresStore(f"{server.url}&application_name={name}", name)) as one:
         yield one

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from detent.model import Ask, Claim, Fire, Outcome, Query, Row
 from detent.stores.base import Store
-from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
+from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.fixtures import FakeClock
 
 
@@ -19,19 +19,19 @@ class Pair(NamedTuple):
     """Both stores, with the same clock."""
 
     clock: FakeClock
-    stores: tuple[MemoryStore, SqliteStore]
+    stores: tuple[ReferenceStore, SqliteStore]
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
         """The claims of both stores, which must be equal, as must all rows afterwards."""
         ours, theirs = ([(one.fire.key, one.disposition) for one in call(store)] for store in self.stores)
-        assert theirs == ours
+        assert sorted(theirs) == sorted(ours)
         assert rows(self.stores[1]) == rows(self.stores[0])
         assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}
         return ours
 
     def waiting(self) -> set[str]:
         """The fires that wait for a lane.  No call returns them, but later decisions depend on them."""
-        with closing(sqlite3.connect(self.stores[1]._file.path)) as db:
+        with closing(sqlite3.connect(self.stores[1].driver.file.path)) as db:
             return {key for (key,) in db.execute("SELECT key FROM fires WHERE waits")}
 
     def put(self, *fires: Fire) -> None:
@@ -47,7 +47,7 @@ class Pair(NamedTuple):
             return list(grants.claims)
 
         granted = self.same(claim)
-        assert told[0] == told[1]
+        assert told[1] <= told[0]
         return granted
 
 
@@ -60,4 +60,4 @@ def open_pair(path: Path) -> Iterator[Pair]:
     clock = FakeClock()
     sqlite = SqliteStore(path, clock.wall, clock.monotonic, lambda: "this boot")
     with closing(sqlite):
-        yield Pair(clock, (MemoryStore(clock.wall, clock.monotonic), sqlite))
+        yield Pair(clock, (ReferenceStore(clock.wall, clock.monotonic), sqlite))

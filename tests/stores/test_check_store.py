@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.equipment.mysql_server import ClockedStore, shared_databases
 
 from detent.model import (
     Ask,
@@ -23,22 +24,22 @@ from detent.model import (
     Watermarks,
 )
 from detent.stores.base import Store
-from detent.stores.memory.store import MemoryStore
-from detent.stores.record import Entry
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, NotOffered, World, check_store, run_check
+from detent.testing.reference.record import Entry
+from detent.testing.reference.store import ReferenceStore
 
 
 def _memory(_: Path) -> World:
     clock = FakeClock()
 
     def forget(store: Store) -> Store:
-        assert isinstance(store, MemoryStore)
+        assert isinstance(store, ReferenceStore)
         store._new_epoch()
         return store
 
     return World(
-        opener=lambda: MemoryStore(clock.wall, clock.monotonic),
+        opener=lambda: ReferenceStore(clock.wall, clock.monotonic),
         pass_time=clock.pass_time,
         stepper=clock.step_wall,
         reopener=lambda store: store,
@@ -76,7 +77,30 @@ def _sqlite(directory: Path) -> World:
     )
 
 
-WORLDS: dict[str, Callable[[Path], World]] = {"memory": _memory, "sqlite": _sqlite}
+def _mysql(_: Path) -> World:
+    clock, databases = FakeClock(), shared_databases()
+
+    def reopen(store: Store) -> Store:
+        assert isinstance(store, ClockedStore)
+        store.close()
+        return databases.open_again(store)
+
+    def restore(store: Store) -> Store:
+        """Continue on another server that has a copy of the data."""
+        assert isinstance(store, ClockedStore)
+        databases.server.sql("UPDATE world SET `system` = 'another'", database=store.database)
+        return reopen(store)
+
+    return World(
+        opener=lambda: databases.open(clock),
+        pass_time=clock.pass_time,
+        stepper=clock.step_wall,
+        reopener=reopen,
+        forgetter=restore,
+    )
+
+
+WORLDS: dict[str, Callable[[Path], World]] = {"memory": _memory, "sqlite": _sqlite, "mysql": _mysql}
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -87,7 +111,7 @@ def test_every_store_keeps_the_rule(check: Check, world: str, tmp_path: Path) ->
 
 def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> None:
     clock = FakeClock()
-    held = check_store(lambda: MemoryStore(clock.wall, clock.monotonic), clock.pass_time)
+    held = check_store(lambda: ReferenceStore(clock.wall, clock.monotonic), clock.pass_time)
     assert "a key is recorded once" in held
     left_out = {check.__name__.replace("_", " ") for check in CHECKS} - set(held)
     assert left_out == {
@@ -112,19 +136,19 @@ def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> 
 # Stores that break one rule each, and the sentence that says so.
 
 
-class ForgetsKeys(MemoryStore):
+class ForgetsKeys(ReferenceStore):
     def _record(self, fire: Fire, run_at: float) -> bool:
         self._entries.pop(fire.key, None)
         return super()._record(fire, run_at)
 
 
-class HearsLateAsks(MemoryStore):
+class HearsLateAsks(ReferenceStore):
     def claim(self, ask: Ask) -> Grants:
         self._asks.pop(ask.node, None)
         return super().claim(ask)
 
 
-class GrantsAfresh(MemoryStore):
+class GrantsAfresh(ReferenceStore):
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         return grants._replace(claims=tuple(c for c in grants.claims if c.fence > self._newest(grants)))
@@ -134,41 +158,41 @@ class GrantsAfresh(MemoryStore):
         return int(seen)
 
 
-class RenewsTheDead(MemoryStore):
+class RenewsTheDead(ReferenceStore):
     def _live(self, entry: Entry) -> bool:
         return entry.state == "claimed"
 
 
-class TrustsAnyFence(MemoryStore):
+class TrustsAnyFence(ReferenceStore):
     def _finish(self, report: Report) -> Verdict | None:
         entry = self._entries[report.claim.fire.key]
         return super()._finish(report._replace(claim=report.claim._replace(fence=entry.fence)))
 
 
-class LosesSentences(MemoryStore):
+class LosesSentences(ReferenceStore):
     def _grant(self, entry: Entry, ask: Ask) -> None:
         super()._grant(entry, ask)
         entry.disposition = None
 
 
-class FollowsTwice(MemoryStore):
+class FollowsTwice(ReferenceStore):
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         for report in reports:
             self.put(report.follow)
         return super().finish(reports)
 
 
-class TakesNothingBack(MemoryStore):
+class TakesNothingBack(ReferenceStore):
     def _withdraw(self, planned: object, since: object) -> None:
         pass
 
 
-class WithdrawsOnlyWhatIsNotDue(MemoryStore):
+class WithdrawsOnlyWhatIsNotDue(ReferenceStore):
     def _unattempted(self, job: str) -> list[Entry]:
         return [e for e in super()._unattempted(job) if e.fire.due_at.timestamp() > self._now()]
 
 
-class FillsGaps(MemoryStore):
+class FillsGaps(ReferenceStore):
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
         for plan in plans:
             if watermark := self._watermarks.get(plan.job):
@@ -176,18 +200,18 @@ class FillsGaps(MemoryStore):
         return super().advance(app, plans)
 
 
-class KeepsItsFence(MemoryStore):
+class KeepsItsFence(ReferenceStore):
     def _new_epoch(self) -> None:
         self._epoch += 1
 
 
-class HasNoGrace(MemoryStore):
+class HasNoGrace(ReferenceStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
         self._graces.keep = lambda lane, seconds: None  # type: ignore[method-assign]
 
 
-class StopsNobody(MemoryStore):
+class StopsNobody(ReferenceStore):
     def _grant_due(self, ask: Ask, now: float) -> None:
         super()._grant_due(ask, now)
         self._forget_stops()
@@ -202,47 +226,47 @@ class StopsNobody(MemoryStore):
             entry.stop = None
 
 
-class CountsWhatIsGivenBack(MemoryStore):
+class CountsWhatIsGivenBack(ReferenceStore):
     def _finish(self, report: Report) -> Verdict | None:
         answer = super()._finish(report._replace(verdict=report.verdict._replace(counts=True)))
         return report.verdict if answer else None
 
 
-class KeepsLateHooks(MemoryStore):
+class KeepsLateHooks(ReferenceStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
         self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
-class MixesQueues(MemoryStore):
+class MixesQueues(ReferenceStore):
     def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
         return sorted(super()._due_entries(ask, now), key=lambda entry: (entry.run_at, entry.fire.key))
 
 
-class ChargesNobody(MemoryStore):
+class ChargesNobody(ReferenceStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
         self._gates.enter = lambda fire, fence: None  # type: ignore[method-assign]
 
 
-class LetsAllProbe(MemoryStore):
-    def _has_claim(self, key: str, fence: int) -> bool:
+class LetsAllProbe(ReferenceStore):
+    def _runs(self, key: str) -> bool:
         return False
 
 
-class BuriesNobody(MemoryStore):
+class BuriesNobody(ReferenceStore):
     def _declare_dead(self, instances: Sequence[str]) -> None:
         pass
 
 
-class ForgetsWhatWasCancelled(MemoryStore):
+class ForgetsWhatWasCancelled(ReferenceStore):
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         reached = dict(self._reached)
         done, self._reached = super().cancel(key, reason, cause), reached
         return done
 
 
-class ForgetsCauses(MemoryStore):
+class ForgetsCauses(ReferenceStore):
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         return super().cancel(key, reason)
 
@@ -251,18 +275,18 @@ class ForgetsCauses(MemoryStore):
         return super()._finish(report._replace(verdict=report.verdict._replace(outcome=told)))
 
 
-class RenewsInNameOnly(MemoryStore):
+class RenewsInNameOnly(ReferenceStore):
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         return [None for _ in claims]
 
 
-class LivesByTheWallClock(MemoryStore):
+class LivesByTheWallClock(ReferenceStore):
     def _now(self) -> float:
         self._monotonic = self._wall
         return super()._now()
 
 
-BROKEN: list[tuple[type[MemoryStore], str]] = [
+BROKEN: list[tuple[type[ReferenceStore], str]] = [
     (ForgetsKeys, "a_key_is_recorded_once"),
     (HearsLateAsks, "an_ask_that_arrives_late_is_granted_nothing"),
     (GrantsAfresh, "a_repeated_ask_gets_the_same_grants_renewed"),
@@ -298,7 +322,7 @@ BROKEN: list[tuple[type[MemoryStore], str]] = [
 
 @pytest.mark.parametrize(("broken", "name"), BROKEN, ids=lambda one: getattr(one, "__name__", one))
 def test_a_broken_store_is_reported_with_the_rule_that_it_breaks(
-    broken: type[MemoryStore], name: str, tmp_path: Path
+    broken: type[ReferenceStore], name: str, tmp_path: Path
 ) -> None:
     clock, (check,) = FakeClock(), [check for check in CHECKS if check.__name__ == name]
     world = _memory(tmp_path)._replace(
@@ -311,11 +335,11 @@ def test_a_broken_store_is_reported_with_the_rule_that_it_breaks(
 
 
 def test_a_world_says_what_it_does_not_offer() -> None:
-    world = World(MemoryStore, lambda seconds: None)
+    world = World(ReferenceStore, lambda seconds: None)
     for act in (
         lambda: world.step_wall(1),
-        lambda: world.reopen(MemoryStore()),
-        lambda: world.new_epoch(MemoryStore()),
+        lambda: world.reopen(ReferenceStore()),
+        lambda: world.new_epoch(ReferenceStore()),
     ):
         with pytest.raises(NotOffered):
             act()

@@ -14,7 +14,6 @@ from tests.equipment.redis_server import RedisServer
 from detent.model import Ask, Report
 from detent.rules.outcomes import lane_taken
 from detent.stores.base import Store
-from detent.stores.postgres.values import ask_json
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import DONE, Asker, FakeClock, dispositions, finish, fire
 
@@ -42,7 +41,7 @@ def _live(store: Store, name: str) -> None:
 
 
 def test_hosts_that_come_and_go_leave_no_rows_in_postgresql(clocked: ClockedStore, clock: FakeClock) -> None:
-    tables = ("fires", "attempts", "lanes", "marks", "asks", "graces", "notes", "jobs", "removed")
+    tables = ("fires", "attempts", "cells", "asks", "jobs")
     left = []
     for number in range(3):
         _live(clocked, f"host-{number}")
@@ -72,15 +71,15 @@ def test_hosts_that_come_and_go_leave_no_keys_in_redis(redis_server: RedisServer
     store.close()
 
 
-def test_a_job_in_force_and_an_open_fire_keep_their_lanes(clocked: ClockedStore, clock: FakeClock) -> None:
+def test_an_open_fire_keeps_its_lane(clocked: ClockedStore, clock: FakeClock) -> None:
     clocked.set_jobs("a", 0, {"a.b": "1"})
     clocked.put([fire("a.b@1", "Forbid"), fire("a.c@1", "Forbid"), fire("a.d@1", "Forbid")])
     for claim in Asker(clocked).claim(limit=3)[:2]:
         finish(clocked, claim)
     clock.pass_time(10)
     clocked.prune("a", 1, 1000)
-    kept = shared_server().sql(f"SELECT lane FROM {clocked.schema}.lanes ORDER BY lane")
-    assert kept == [("a.b",), ("a.d",)]
+    kept = shared_server().sql(f"SELECT name FROM {clocked.schema}.cells ORDER BY name")
+    assert kept == [("lane/a.d",)]
 
 
 def test_a_lane_that_was_pruned_while_its_fire_was_recorded_is_restored(
@@ -91,13 +90,13 @@ def test_a_lane_that_was_pruned_while_its_fire_was_recorded_is_restored(
     Asker(clocked).claim_one()  # whatever is done once for an app is done now
     clocked.put([fire("a.b@1", "Forbid")])
     clocked.put([fire("a.b@2", "Forbid", queue="db")])
-    server.sql(f"DELETE FROM {schema_of(clocked)}.lanes")
+    server.sql(f"DELETE FROM {schema_of(clocked)}.cells")
     node = Asker(clocked, "n2")
     with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
-        told = other.call("claim", ask_json(Ask("a", "other", 1)), clocked.clock.wall())
-        assert [one["key"] for one in told["claims"]] == ["a.b@1"]
+        told = other.store.claim(Ask("a", "other", 1))
+        assert [one.fire.key for one in told.claims] == ["a.b@1"]
         call = pool.submit(node.claim, queues=("db",))
-        wait_until(lambda: held(server, clocked))
-        other.db.commit()
+        wait_until(lambda: held(server))
+        other.commit()
         assert call.result() == []
     assert dispositions(node.claim(queues=("db",))) == {"a.b@2": lane_taken("a.b@1")}

@@ -8,18 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.equipment.mysql_server import shared_databases
 
 from detent.model import Ask, Claim, Grants, Outcome
-from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
+from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.state_machine import Opener, check_against_reference
 
-EXAMPLES = {"memory": 10, "sqlite": 40}  # sequences of calls; of the reference, to see that it runs
+EXAMPLES = {
+    "memory": 10,
+    "sqlite": 40,
+    "mysql": 15,
+}  # sequences of calls; of the reference, to see that it runs
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
 
 
 def _memory(_: Path) -> Opener:
-    return lambda clock: MemoryStore(clock.wall, clock.monotonic)
+    return lambda clock: ReferenceStore(clock.wall, clock.monotonic)
 
 
 def _sqlite(directory: Path) -> Opener:
@@ -27,7 +32,11 @@ def _sqlite(directory: Path) -> Opener:
     return lambda clock: SqliteStore(next(paths), clock.wall, clock.monotonic, lambda: "this boot")
 
 
-OPENERS: dict[str, Callable[[Path], Opener]] = {"memory": _memory, "sqlite": _sqlite}
+def _mysql(_: Path) -> Opener:
+    return shared_databases().open
+
+
+OPENERS: dict[str, Callable[[Path], Opener]] = {"memory": _memory, "sqlite": _sqlite, "mysql": _mysql}
 
 
 @pytest.mark.parametrize("name", OPENERS)
@@ -39,13 +48,13 @@ def test_a_store_behaves_like_the_in_memory_store(name: str, tmp_path: Path) -> 
 # Stores that differ from the reference in one thing each.
 
 
-class HearsLateAsks(MemoryStore):
+class HearsLateAsks(ReferenceStore):
     def claim(self, ask: Ask) -> Grants:
         self._asks.pop(ask.node, None)
         return super().claim(ask)
 
 
-class RenewsInNameOnly(MemoryStore):
+class RenewsInNameOnly(ReferenceStore):
     def _renew(self, claim: Claim) -> Outcome | None:
         entry = self._entries.get(claim.fire.key)
         expires = entry.expires if entry else 0.0
@@ -55,20 +64,20 @@ class RenewsInNameOnly(MemoryStore):
         return answer
 
 
-class KeepsLateHooks(MemoryStore):
+class KeepsLateHooks(ReferenceStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
         self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
 
 
-class LivesByTheWallClock(MemoryStore):
+class LivesByTheWallClock(ReferenceStore):
     def _now(self) -> float:
         self._monotonic = self._wall
         return super()._now()
 
 
 @pytest.mark.parametrize("broken", [HearsLateAsks, RenewsInNameOnly, KeepsLateHooks, LivesByTheWallClock])
-def test_a_store_that_differs_is_detected(broken: type[MemoryStore]) -> None:
+def test_a_store_that_differs_is_detected(broken: type[ReferenceStore]) -> None:
     with pytest.raises(AssertionError, match=f"the reference says .*, {broken.__name__} says "):
         check_against_reference(
             lambda clock: broken(clock.wall, clock.monotonic), examples=200, fixed=True, shrink=False

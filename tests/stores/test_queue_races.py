@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.equipment import postgres_server
+from tests.equipment import mysql_server, postgres_server
 from tests.equipment.redis_server import RedisServer, open_for
 from tests.stores.queue_races import QUEUES, claim_on, probe
 
@@ -30,6 +30,7 @@ REFUSED = Verdict(Outcome("failed", "refused", "backend"))
 WORLDS: dict[str, Callable[[], Opener]] = {
     "sqlite": lambda: SqliteStore,
     "redis": lambda: _redis()[1],
+    "mysql": lambda: partial(mysql_server.open_for, mysql_server.shared_mysql().url("mysql")),
     "postgres": lambda: partial(postgres_server.open_for, postgres_server.shared_server().url),
 }
 

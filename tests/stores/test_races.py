@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.equipment import mysql_server
 
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.races import (
@@ -18,14 +20,18 @@ from detent.testing.stores.races import (
     race_to_run,
 )
 
-OPENERS: dict[str, Opener] = {"sqlite": SqliteStore}
+# They go to other processes, and so must a pickle of them.
+OPENERS: dict[str, Callable[[], Opener]] = {
+    "sqlite": lambda: SqliteStore,
+    "mysql": lambda: partial(mysql_server.open_for, mysql_server.shared_mysql().url("mysql")),
+}
 RACES = [race_to_put, race_to_run, race_to_plan, race_for_turns]
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
 @pytest.mark.parametrize("store", OPENERS)
 def test_eight_processes_race(race: Callable[[Opener, Path], None], store: str, tmp_path: Path) -> None:
-    race(OPENERS[store], tmp_path / "race.db")
+    race(OPENERS[store](), tmp_path / "race.db")
 
 
 def launch(key: str, fence: int, start: float, end: float, disposition: str = "") -> Launch:

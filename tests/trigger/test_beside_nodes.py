@@ -20,7 +20,7 @@ from detent.model import Row
 QUEUED = {"concurrency": "Queue", "concurrency_scope": "global"}
 FORBID = {"concurrency": "Forbid", "concurrency_scope": "global", "claim_seconds": 10}
 BESIDE = {"concurrency": "Allow", "concurrency_scope": "global", "catch_up": "all"}
-RINGS = 6
+ROUNDS = 4
 
 
 class SharedFleet(Fleet):
@@ -116,9 +116,9 @@ def test_triggers_and_a_node_launch_each_instant_once_and_as_its_own_job(fleet: 
     fleet.write(*jobs, node={"max_running": 1, "drain_seconds": 0})
     fleet.trigger("quick").over()  # the first to know the job
     node = fleet.start()
-    for number in range(RINGS):
+    for number in range(ROUNDS):
         triggers = [fleet.trigger("quick"), fleet.trigger("slow")]
-        if number == RINGS // 2:
+        if number == ROUNDS // 2:
             os.kill(triggers[1].pid, signal.SIGKILL)
         for process in triggers:
             assert process.over().code in (0, 4, -signal.SIGKILL)

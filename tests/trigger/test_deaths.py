@@ -20,10 +20,10 @@ A_TREE = ["sh", "-c", "sleep 300 & setsid sleep 300 & sleep 300"]
 
 def started(process: TriggerProcess) -> str:
     """Return the instance of a trigger whose work runs."""
-    told = process.wait("fire-started")
-    wait_for(lambda: alive(DETENT_NODE=told["node"]), what="its work")
-    pass_by(told["fire"])
-    return str(told["node"])
+    started = process.wait("fire-started")
+    wait_for(lambda: alive(DETENT_NODE=started["node"]), what="its work")
+    pass_by(started["fire"])
+    return str(started["node"])
 
 
 def outcome(row: Row) -> tuple[str, str]:

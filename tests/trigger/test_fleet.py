@@ -18,6 +18,7 @@ GLOBAL = {"concurrency_scope": "global", "timeout_seconds": 60}
 MINUTES = DOWN_EVERY
 INSTANTS = 3
 CLAIM_S = 2  # shorter than a trigger waits for an answer
+AHEAD_S = 7.0  # of a clock that is too early
 AFTER_IT = ("nothing-due", "already-launched", "lock-contended")
 
 
@@ -56,12 +57,12 @@ def test_a_claim_whose_answer_came_after_it_expired_starts_nothing(
     proxy = Proxy(redis.port)
     host = Host(tmp_path / "host", proxy.url)
     host.write("slow", command=witness.words("slow", "sleep", "0"), policy={"claim_seconds": CLAIM_S})
-    held = proxy.hold(to=b"\r\nclaim\r\n")
+    held = proxy.hold(to=b'"ask":[')
     process = host.start("slow", "--due", minute(3))
     assert held.wait(PATIENCE_S)
     expired_at = time.monotonic() + CLAIM_S
     wait_for(lambda: time.monotonic() > expired_at, what="the end of the claim")
-    proxy.mend()
+    proxy.restore()
     said = process.over()
     proxy.close()
     assert said.code == 0
@@ -90,16 +91,16 @@ def test_a_trigger_of_a_host_with_an_early_clock_waits(
 ) -> None:
     """By the host's clock the instant has come, by the store's it is seconds away: the trigger waits."""
     now = datetime.now(UTC)
-    first, due = now - timedelta(seconds=3), now + timedelta(seconds=12)
+    first, due = now - timedelta(seconds=3), now + timedelta(seconds=AHEAD_S)
     schedules = [f"{at.second} {at.minute} {at.hour} * * *" for at in (first, due)]
     host.url = redis.url
     host.write("early", schedules=schedules, command="true", policy=GLOBAL)
     assert host.trigger("early").one("success")["due"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
-    wall_clock.set(12.0)
+    wall_clock.set(AHEAD_S)
     said = host.trigger("early", **wall_clock.env)
-    told = said.one("success")
-    assert (said.code, told["due"]) == (0, f"{due:%Y-%m-%dT%H:%M:%SZ}")
-    [row] = host.find(key=told["fire"])
+    event = said.one("success")
+    assert (said.code, event["due"]) == (0, f"{due:%Y-%m-%dT%H:%M:%SZ}")
+    [row] = host.find(key=event["fire"])
     assert row.attempts[0].started_at >= row.fire.due_at
 
 
@@ -133,8 +134,8 @@ def test_missed_triggers_become_one_span(host: Host, witness: Witness) -> None:
     set_watermark_back(host, due - timedelta(hours=2))
     wait_for(lambda: datetime.now(UTC) >= due + timedelta(seconds=1))  # another instant is the newest
     said = wall.trigger("job")
-    told = said.one("missed")
-    assert told["instants"] > 7000
+    event = said.one("missed")
+    assert event["instants"] > 7000
     assert said.names[-1] == "success"
     assert len(witness.starts("job")) == 2  # the newest alone, however close the others are
     assert len([row for row in host.find() if row.outcome and row.outcome.kind == "missed"]) == 1

@@ -47,8 +47,8 @@ def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: li
     for host in hosts:
         host.write("job", schedules=["@every 1s"], command="sleep 300", policy=GLOBAL | {"claim_seconds": 3})
     process = hosts[0].start("job")
-    told = process.wait("fire-started")
-    wait_for(lambda: alive(DETENT_NODE=told["node"]), what="its work")
+    started = process.wait("fire-started")
+    wait_for(lambda: alive(DETENT_NODE=started["node"]), what="its work")
     os.kill(process.pid, signal.SIGKILL)
     process.over()
     hosts[1].write("job", schedules=["@every 1s"], command="true", policy=GLOBAL | {"claim_seconds": 3})
@@ -60,10 +60,10 @@ def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: li
         return bool(found)
 
     wait_for(is_settled)
-    assert found == [told["fire"]]
-    [row] = hosts[2].find(key=told["fire"])
+    assert found == [started["fire"]]
+    [row] = hosts[2].find(key=started["fire"])
     assert (row.state, row.outcome and row.outcome.kind, row.attempt) == ("over", "lost", 1)
-    assert not alive(DETENT_NODE=told["node"])
+    assert not alive(DETENT_NODE=started["node"])
 
 
 def test_the_exit_codes_are_the_same_as_on_every_store(hosts: list[Host]) -> None:

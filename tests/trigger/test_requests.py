@@ -23,7 +23,7 @@ from detent.manifest.secret_refs import Secret
 from detent.messages.signing import SignedRequest, verify
 from detent.receive.fire import identity_of
 
-SECRET = "s3cr3t-that-nobody-sees"
+SECRET = "s3cr3t-in-no-output"
 ONCE = {"timeout_seconds": 3, "retries": {"max_attempts": 1}}
 BIG = b"x" * 2**20
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -108,14 +108,14 @@ CASES: dict[str, tuple[Callable[[], object], int, str]] = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_each_behaviour_of_the_server_has_its_outcome(host: Host, what: str) -> None:
-    opens, code, told = CASES[what]
+    opens, code, reason = CASES[what]
     with opens() as served:  # type: ignore[attr-defined]
         host.write(
             "job", version=1, request={"url": served.url}, auth={"secret_refs": ["env:KEY"]}, policy=ONCE
         )
         said = host.trigger("job", "--due", minute(3), KEY=SECRET)
     assert said.code == code
-    assert told in str(said.events[-1].get("reason", ""))
+    assert reason in str(said.events[-1].get("reason", ""))
     assert_secret_is_safe(host, said.events)
 
 
@@ -164,9 +164,9 @@ def test_a_span_for_the_fire_and_one_for_each_attempt_reach_a_collector(host: Ho
         host.write("job", request={"url": app.url}, policy={"retries": {"min_seconds": 0}})
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
         assert host.trigger("job", "--due", minute(3), "--otel", TRACEPARENT=parent, **otel).code == 0
-    told = ExportTraceServiceRequest()
-    told.ParseFromString(collector.requests[0].body)
-    spans = [span for one in told.resource_spans for scope in one.scope_spans for span in scope.spans]
+    exported = ExportTraceServiceRequest()
+    exported.ParseFromString(collector.requests[0].body)
+    spans = [span for one in exported.resource_spans for scope in one.scope_spans for span in scope.spans]
     by_name = {span.name: span for span in spans}
     assert set(by_name) == {"fire t.job", "attempt 1", "attempt 2"}
     assert by_name["fire t.job"].parent_span_id.hex() == parent.split("-")[2]
@@ -184,7 +184,7 @@ def black_hole() -> Iterator[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def no_collector() -> Iterator[str]:
     yield f"http://127.0.0.1:{free_port()}"
 
 
@@ -195,7 +195,8 @@ def refusing() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("collector", "command", "code"), [(black_hole, "false", 2), (nobody, "true", 0), (refusing, "true", 0)]
+    ("collector", "command", "code"),
+    [(black_hole, "false", 2), (no_collector, "true", 0), (refusing, "true", 0)],
 )
 def test_a_collector_that_is_away_is_one_warning_and_changes_no_exit_code(
     host: Host, collector: Callable[[], AbstractContextManager[str]], command: str, code: int

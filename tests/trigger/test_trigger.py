@@ -45,8 +45,8 @@ def test_a_rejection_is_1_and_is_not_retried(host: Host) -> None:
         host.write("job", request={"url": app.url}, policy=QUICK)
         said = host.trigger("job", "--due", minute(3))
     assert (said.code, said.names[-1], len(app.requests)) == (1, "app-rejected", 1)
-    told = said.one("app-rejected")
-    assert (told["last_status"], told["outcome"], told["body_excerpt"]) == (422, "rejected", "said")
+    event = said.one("app-rejected")
+    assert (event["last_status"], event["outcome"], event["body_excerpt"]) == (422, "rejected", "said")
 
 
 def test_exhausted_retries_are_2_with_a_line_for_each_attempt(host: Host) -> None:
@@ -67,7 +67,7 @@ def test_a_timeout_is_2_and_ends_the_work(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("{", "not JSON"),
         ('{"version": 2, "app": "t", "jobs": [{"name": "job", "command": "true"}]}', "schedule"),
@@ -77,11 +77,11 @@ def test_a_timeout_is_2_and_ends_the_work(host: Host) -> None:
         ),
     ],
 )
-def test_a_bad_spec_is_3_and_is_explained(host: Host, spec: str, told: str) -> None:
+def test_a_bad_spec_is_3_and_is_explained(host: Host, spec: str, message: str) -> None:
     (host.specs / "t.job.json").write_text(spec)
     said = host.trigger("job")
     assert (said.code, said.events) == (3, [])
-    assert told in " ".join(said.plain)
+    assert message in " ".join(said.plain)
 
 
 def test_a_missing_spec_and_usage_errors_are_3(host: Host) -> None:
@@ -132,8 +132,8 @@ def test_a_full_lane_is_4_or_the_code_that_an_option_chooses(
     pass_by(key)
     said = host.trigger("job", *words)
     assert (said.code, said.names[-1]) == (code, "lock-contended")
-    told = said.one("lock-contended")
-    assert (told["holder"], told["scope"], told["level"]) == (key, "host", "INFO")
+    event = said.one("lock-contended")
+    assert (event["holder"], event["scope"], event["level"]) == (key, "host", "INFO")
 
 
 def test_a_fire_that_another_trigger_runs_is_4_and_names_the_holder(host: Host) -> None:
@@ -165,13 +165,13 @@ def test_a_manifest_serves_as_well_as_a_spec_whatever_the_work(host: Host, tmp_p
 
 
 def test_hooks_are_called_before_the_trigger_ends(host: Host, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    output = tmp_path / "output"
     with serving(200) as app:
-        hook = f'echo "$DETENT_OUTCOME $DETENT_REASON" > {told}'
+        hook = f'echo "$DETENT_OUTCOME $DETENT_REASON" > {output}'
         host.write("job", command="exit 7", on_failure=[hook, f"{app.url}/alert"])
         said = host.trigger("job", "--due", minute(3))
     assert said.code == 2
-    assert told.read_text() == "failed exit 7\n"
+    assert output.read_text() == "failed exit 7\n"
     [asked] = app.requests
     assert json.loads(asked.body)["outcome"] == "failed"
     wait_for(lambda: not host.find(state="pending") and not host.find(state="claimed"))

@@ -38,12 +38,14 @@ class Found(NamedTuple):
     said: list[TriggerEnd]
 
     def faults(self) -> list[str]:
-        told = [f"{at}: {self.calls[at]} calls" for at in self.instants if self.calls[at] != 1]
-        told += [f"{at}: called {n} times" for at, n in self.calls.items() if n > 1 or at < self.instants[0]]
+        problems = [f"{at}: {self.calls[at]} calls" for at in self.instants if self.calls[at] != 1]
+        problems += [
+            f"{at}: called {n} times" for at, n in self.calls.items() if n > 1 or at < self.instants[0]
+        ]
         names = Counter(one.names[-1] for one in self.said)
         if names["success"] != len(self.calls):  # a slow trigger may be for the instant after the last one
-            told.append(f"{len(self.calls)} instants were called for: {dict(names)}")
-        return told + [str(one) for one in self.said if one.code not in (0, 4)]
+            problems.append(f"{len(self.calls)} instants were called for: {dict(names)}")
+        return problems + [str(one) for one in self.said if one.code not in (0, 4)]
 
 
 def jump(folder: Path, clock: WallClock, instants: int) -> Found:

@@ -105,7 +105,7 @@ def pass_by(key: str) -> None:
 def set_watermark_back(host: Host, at: datetime) -> None:
     """Move the watermark back, as if triggers had been missed since."""
     with sqlite3.connect(host.url.removeprefix("sqlite:///")) as db:
-        assert db.execute("UPDATE marks SET at = ?", (at.timestamp(),)).rowcount == 1
+        assert db.execute("UPDATE jobs SET at = ?", (at.timestamp(),)).rowcount == 1
 
 
 @cache
@@ -173,7 +173,7 @@ class App:
 
 @contextmanager
 def serving(*statuses: int) -> Iterator[App]:
-    """An app that answers with these, the last one for ever."""
+    """An app that gives these answers in turn, then repeats the last one."""
     left = list(statuses)
 
     def answer(_: Asked) -> tuple[int, bytes]:

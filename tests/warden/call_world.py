@@ -1,4 +1,4 @@
-"""A place to try calls in: a warden, and a module of functions that do what a test wants done."""
+"""A warden for tests of calls, and a module of functions to call."""
 
 import asyncio
 import json
@@ -7,15 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.warden.warden_world import PATIENCE_S, TTL_S, World
+from tests.warden.warden_world import PATIENCE_S, TTL_S, World, spawn
 
 from detent.clock import boottime, now
-from detent.model import Call, Claim, Command, End, Fire, Policy
+from detent.model import Call, Claim, End, Fire, Policy
 from detent.runners.call.spec import PROGRAM, CallSpec, call_spec, pool_spec
-from detent.runners.command import command_env
 from detent.warden.client import TaskHandle, WardenClient
 
-# What tests call.  `say` writes to a file of its own that somebody was here, and stays.
+# What tests call.  `say` writes a file when it starts, and does not return.
 FUNCTIONS = """
 import asyncio, ctypes, fcntl, logging, os, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -143,7 +142,7 @@ def wait_for(path):
 
 
 class CallWorld(World):
-    """A instance of a node that has calls."""
+    """An instance of a node with calls."""
 
     def __init__(self, directory: Path, cgroup: str) -> None:
         super().__init__(directory, cgroup)
@@ -161,13 +160,12 @@ class CallWorld(World):
         module = "" if ":" in function else "work:"
         given = {"args": json.dumps(args), "work_dir": str(self.directory), "kill_after_s": 1.0, **fields}
         call = Call(module + function, **given)
-        like = Command((), env=call.env, user=call.user)
-        env = command_env({"PATH": os.environ["PATH"]}, claim, like)
-        pool = pool_spec(call, (self.python, "-P", PROGRAM), env, self.instance)
-        return call_spec(claim, call, pool, command_env({}, claim, Command(())))
+        env = {"PATH": os.environ["PATH"], **dict(call.env)}
+        pool = pool_spec(call, env, self.instance)._replace(words=(self.python, "-P", PROGRAM))
+        return call_spec(claim, call, pool)
 
     def calls(self, *specs: CallSpec) -> list[End]:
-        """These calls, one after the other, in one warden's task."""
+        """Run these calls one after the other in one warden."""
 
         async def main() -> list[End]:
             async with self.processes() as processes:
@@ -177,7 +175,7 @@ class CallWorld(World):
 
 
 async def started(processes: WardenClient, spec: CallSpec, for_s: float = TTL_S) -> TaskHandle:
-    work = await processes.spawn(spec, boottime() + for_s)
+    work = await spawn(processes, spec, boottime() + for_s)
     assert work is not None
     return work
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.warden.warden_world import World
 
-from detent.warden.client import find_cgroup
-from detent.warden.program.cgroups import instance_directory
+from detent.warden.program.cgroups import find_cgroup, instance_directory
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import os
 import pwd
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.warden.call_world import CallWorld, carry_out, started
-from tests.warden.warden_world import PATIENCE_S, is_alive, until
+from tests.warden.warden_world import PATIENCE_S, is_alive, spawn, until, warden_pid
 
 from detent.clock import boottime
 from detent.model import End, Outcome
@@ -85,26 +86,35 @@ def test_the_end_of_a_long_output_does_not_go_to_the_next_call(bare_world: CallW
     assert (len(much.tail), much.tail[-8:], after.tail) == (TAIL_MAX, b"xthe end", b"")
 
 
-@pytest.mark.parametrize(
-    ("function", "args", "status", "reason", "tail"),
-    [
-        ("fail", (), 1, "ValueError: no such customer", "ValueError: no such\n customer\n"),
-        ("leave", (3,), 3, "exit 3", ""),
-        ("leave_async", (4,), 4, "exit 4", ""),
-        ("leave", ("sorry",), 1, "exit 1", "sorry\n"),
-        ("no.such:thing", (), 1, "cannot import no.such: No module named 'no'", ""),
-        ("work:nothing", (), 1, 'work has no function "nothing"', 'detent: work has no function "nothing"\n'),
-        ("work:COUNT", (), 1, "work:COUNT is not a function: it is of type int", ""),
-        ("add", (), 1, "TypeError: add() missing 1 required positional argument: 'a'", ""),
-        ("crash", (), -11, "killed by SIGSEGV", ""),
-        ("exit_at_once", (0,), 0, "its process exited with status 0 before the function returned", ""),
-        ("exit_at_once", (3,), 3, "exit 3", ""),
-    ],
-)
-def test_the_reason_of_a_failed_call_is_one_line(
-    bare_world: CallWorld, function: str, args: tuple[object, ...], status: int, reason: str, tail: str
-) -> None:
-    end, after = bare_world.calls(bare_world.call(function, *args), bare_world.call("add", 1))
+FAILURES: list[tuple[str, tuple[object, ...], int, str, str]] = [
+    ("fail", (), 1, "ValueError: no such customer", "ValueError: no such\n customer\n"),
+    ("leave", (3,), 3, "exit 3", ""),
+    ("leave_async", (4,), 4, "exit 4", ""),
+    ("leave", ("sorry",), 1, "exit 1", "sorry\n"),
+    ("no.such:thing", (), 1, "cannot import no.such: No module named 'no'", ""),
+    ("work:nothing", (), 1, 'work has no function "nothing"', 'detent: work has no function "nothing"\n'),
+    ("work:COUNT", (), 1, "work:COUNT is not a function: it is of type int", ""),
+    ("add", (), 1, "TypeError: add() missing 1 required positional argument: 'a'", ""),
+    ("crash", (), -11, "killed by SIGSEGV", ""),
+    ("exit_at_once", (0,), 0, "its process exited with status 0 before the function returned", ""),
+    ("exit_at_once", (3,), 3, "exit 3", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[End, End]]]:
+    """The end of each failing call, and of a call after it, in one warden."""
+    world = CallWorld(tmp_path_factory.mktemp("failures"), "")
+    specs = [spec for name, args, *_ in FAILURES for spec in (world.call(name, *args), world.call("add", 1))]
+    ends = iter(world.calls(*specs))
+    yield list(zip(ends, ends, strict=True))
+    world.clear_up()
+
+
+@pytest.mark.parametrize("number", range(len(FAILURES)), ids=[f"{one[0]} {one[3]}" for one in FAILURES])
+def test_the_reason_of_a_failed_call_is_one_line(failures: list[tuple[End, End]], number: int) -> None:
+    _, _, status, reason, tail = FAILURES[number]
+    end, after = failures[number]
     assert (end.outcome, end.status) == (Outcome("failed", reason), status)
     assert end.tail.decode().endswith(tail)
     assert value(after) == 1
@@ -148,7 +158,7 @@ def test_a_call_runs_as_the_user_it_names(bare_world: CallWorld) -> None:
     bare_world.python = "/usr/bin/python3"
     looks = [bare_world.python, "-c", f"import sys; assert sys.version_info > (3, 11); open({PROGRAM!r})"]
     if subprocess.run(looks, user="nobody", stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("nobody can use the Python and the package that are here")
+        pytest.skip("the user nobody cannot read this Python and package")
     (end,) = bare_world.calls(bare_world.call("os:getuid", user="nobody", work_dir="/"))
     assert value(end) == pwd.getpwnam("nobody").pw_uid
 
@@ -177,7 +187,7 @@ def test_children_end_when_their_pool_is_closed(world: CallWorld) -> None:
             go = world.directory / "go"
             busy = await started(processes, world.call("light:wait_for", str(go)))
             other = value(await carry_out(processes, world.call("me", env=(("EXTRA", "1"),))))
-            processes.close_pools()
+            processes.protocol.close_pools()
             await until(lambda: not is_alive(other))
             go.touch()
             assert value(await asyncio.wait_for(busy.gone, PATIENCE_S)) == idle
@@ -200,7 +210,7 @@ def test_fifty_calls_at_once_have_fifty_children_and_short_ones_only_a_few(bare_
             Path(go).touch()
             ends = await asyncio.wait_for(asyncio.gather(*(work.gone for work in works)), PATIENCE_S)
             assert [value(end) for end in ends] == [work.pid for work in works]
-            processes.close_pools()
+            processes.protocol.close_pools()
             short = [asyncio.create_task(carry_out(processes, world.call("light:me"))) for _ in range(300)]
             pids = {value(end) for end in await asyncio.wait_for(asyncio.gather(*short), 60)}
             assert len(pids) < 30
@@ -233,9 +243,9 @@ def test_a_call_that_is_stopped_can_clean_up(bare_world: CallWorld, function: st
             path = bare_world.directory / "pids"
             work = await started(processes, bare_world.call(function, str(path), kill_after_s=15.0))
             await until(path.exists)
-            work.stop(Outcome("cancelled", "by somebody"))
+            work.stop(Outcome("cancelled", "by a user"))
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
-            assert (end.outcome, end.status, end.tail) == (Outcome("cancelled", "by somebody"), -15, said)
+            assert (end.outcome, end.status, end.tail) == (Outcome("cancelled", "by a user"), -15, said)
             assert not is_alive(work.pid)
 
     asyncio.run(main())
@@ -254,7 +264,7 @@ def test_a_child_that_is_killed_is_a_failed_call(world: CallWorld) -> None:
             assert not is_alive(process)
             idle = value(await carry_out(processes, world.call("me")))
             os.kill(idle, signal.SIGKILL)  # type: ignore[arg-type]
-            await until(lambda: idle not in kernel.children(processes.warden_pid))
+            await until(lambda: idle not in kernel.children(warden_pid(processes)))
             assert value(await carry_out(processes, world.call("add", 1))) == 1
 
     asyncio.run(main())
@@ -354,8 +364,8 @@ def test_a_late_call_is_refused(world: CallWorld) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             path = world.directory / "mark"
-            assert await processes.spawn(world.call("light:wait_for", str(path)), boottime() - 0.1) is None
-            assert await processes.spawn(world.call("light:wait_for", str(path)), boottime() + 0.5) is None
+            assert await spawn(processes, world.call("light:wait_for", str(path)), boottime() - 0.1) is None
+            assert await spawn(processes, world.call("light:wait_for", str(path)), boottime() + 0.5) is None
             assert value(await carry_out(processes, world.call("count"))) == 1
 
     asyncio.run(main())
@@ -397,7 +407,7 @@ def test_when_the_warden_is_killed_its_children_die_and_the_next_one_has_others(
             idle = value(await carry_out(processes, world.call("me", env=(("EXTRA", "1"),))))
             work = await started(processes, world.call("stay", str(path)))
             await until(path.exists)
-            os.kill(processes.warden_pid, signal.SIGKILL)
+            os.kill(warden_pid(processes), signal.SIGKILL)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert end.outcome == WARDEN_DIED
             pids = [idle, *map(int, path.read_text().split())]

@@ -1,4 +1,4 @@
-"""Whoever is killed or stopped, node or warden: nothing of a fire outlives its claim."""
+"""If the node or the warden is killed or stopped, no process of a fire outlives its claim."""
 
 import asyncio
 import os
@@ -16,17 +16,20 @@ from tests.warden.warden_world import (
     daemon,
     is_alive,
     pid_in,
+    spawn,
     until,
     wait_until,
+    warden_pid,
 )
 
 from detent.clock import boottime
 from detent.model import Outcome
 from detent.rules.outcomes import NODE_STOPPED, WARDEN_DIED
 from detent.warden import client as processes_module
-from detent.warden.client import FAREWELL_S, sweep
+from detent.warden.client import FAREWELL_S
 from detent.warden.program import kernel
 from detent.warden.program.cgroups import instance_directory
+from detent.warden.program.sweep import sweep
 
 AT_ONCE_S = 2.0  # what we promise after kill -9
 
@@ -81,7 +84,7 @@ def test_when_the_warden_is_killed_all_is_dead_before_it_is_lost_and_the_next_on
             await until(pid_file.exists)
             pids, killed_at = [pid_in(pid_file), work.pid], time.monotonic()
             assert all(map(is_alive, pids))
-            os.kill(processes.warden_pid, signal.SIGKILL)
+            os.kill(warden_pid(processes), signal.SIGKILL)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert end.outcome == WARDEN_DIED
             assert not any(map(is_alive, pids))
@@ -95,14 +98,14 @@ def test_when_the_warden_is_killed_all_is_dead_before_it_is_lost_and_the_next_on
 def test_a_spawn_while_the_warden_is_dead_waits_for_the_next(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
-            first = processes.warden_pid
+            first = warden_pid(processes)
             os.kill(first, signal.SIGKILL)
             for _ in range(5):
                 work = await begin(processes, world.spec("true"))
                 end = await asyncio.wait_for(work.gone, PATIENCE_S)
                 assert end.outcome in (Outcome("succeeded"), WARDEN_DIED)
             assert end.outcome == Outcome("succeeded")
-            assert processes.warden_pid != first
+            assert warden_pid(processes) != first
 
     asyncio.run(main())
 
@@ -111,11 +114,11 @@ def test_closing_while_the_warden_is_being_replaced_ends_that_one_too(bare_world
     async def main() -> None:
         async with bare_world.processes() as processes:
             work = await begin(processes, bare_world.spec("sleep", "1000"))
-            os.kill(processes.warden_pid, signal.SIGKILL)
+            os.kill(warden_pid(processes), signal.SIGKILL)
             await asyncio.wait_for(work.gone, PATIENCE_S)
             closed_at = time.monotonic()
         assert time.monotonic() - closed_at < FAREWELL_S, "it was asked, not killed"
-        assert await processes.spawn(bare_world.spec("true"), boottime() + 30) is None
+        assert await spawn(processes, bare_world.spec("true"), boottime() + 30) is None
 
     asyncio.run(main())
 
@@ -127,9 +130,9 @@ def test_a_stopped_warden_is_killed_before_another_node_can_get_its_claims(
 
     async def main() -> None:
         async with world.processes() as processes:
-            work = await processes.spawn(world.spec("sleep", "1000"), boottime() + 2.0)
+            work = await spawn(processes, world.spec("sleep", "1000"), boottime() + 2.0)
             assert work is not None
-            os.kill(processes.warden_pid, signal.SIGSTOP)
+            os.kill(warden_pid(processes), signal.SIGSTOP)
             end = await asyncio.wait_for(work.gone, PATIENCE_S)
             assert end.outcome == WARDEN_DIED
             assert not is_alive(work.pid)
@@ -142,9 +145,9 @@ def test_a_stopped_warden_is_killed_before_another_node_can_get_its_claims(
 def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_world: World) -> None:
     async def main() -> None:
         async with bare_world.processes() as processes:
-            warden = processes.warden_pid
+            warden = warden_pid(processes)
             work = await begin(processes, bare_world.spec("sleep", "1000"))
-            work.trusted_by = boottime() - 100.0  # the warden was told another time
+            work.trusted_by = boottime() - 100.0  # the warden has another deadline
             heard = asyncio.Event()
             processes._handle = lambda event: (
                 processes_module.WardenClient._handle(processes, event),
@@ -153,7 +156,7 @@ def test_a_warden_that_answers_is_not_killed_for_work_that_it_cannot_end(bare_wo
             for _ in range(5):
                 heard.clear()
                 await asyncio.wait_for(heard.wait(), PATIENCE_S)
-            assert processes.warden_pid == warden and is_alive(work.pid)
+            assert warden_pid(processes) == warden and is_alive(work.pid)
 
     asyncio.run(main())
 
@@ -165,7 +168,7 @@ def test_processes_left_on_purpose_outlive_the_warden_but_their_command_does_not
             spec = bare_world.spec(*daemon(pid_file, main_stays_s=1000), children="leave")
             work = await begin(processes, spec)
             await until(pid_file.exists)
-            os.kill(processes.warden_pid, signal.SIGKILL)
+            os.kill(warden_pid(processes), signal.SIGKILL)
             await asyncio.wait_for(work.gone, PATIENCE_S)
             assert not is_alive(work.pid)
         return pid_in(pid_file)
@@ -179,13 +182,13 @@ def test_processes_left_on_purpose_outlive_the_warden_but_their_command_does_not
 def test_the_warden_ignores_the_signals_of_a_terminal(bare_world: World) -> None:
     async def main() -> None:
         async with bare_world.processes() as processes:
-            warden = processes.warden_pid
+            warden = warden_pid(processes)
             assert os.getsid(warden) == warden
             work = await begin(processes, bare_world.spec("sleep", "0.3"))
             for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 os.kill(warden, signum)
             assert (await asyncio.wait_for(work.gone, PATIENCE_S)).outcome == Outcome("succeeded")
-            assert processes.warden_pid == warden
+            assert warden_pid(processes) == warden
 
     asyncio.run(main())
 
@@ -196,7 +199,7 @@ def test_closing_ends_all_work_and_the_warden(world: World) -> None:
         async with world.processes() as processes:
             work = await begin(processes, world.spec(*daemon(pid_file, main_stays_s=1000)))
             await until(pid_file.exists)
-            pids = [processes.warden_pid, work.pid, pid_in(pid_file)]
+            pids = [warden_pid(processes), work.pid, pid_in(pid_file)]
         assert not any(map(is_alive, pids))
         assert (await work.gone).outcome == NODE_STOPPED
 

@@ -1,4 +1,4 @@
-"""The proof that a instance is over: real processes, real locks."""
+"""The proof that an instance is dead: real processes, real locks."""
 
 import re
 import signal
@@ -41,7 +41,7 @@ def test_an_instance_is_dead_when_its_process_is_gone_and_not_before(tmp_path: P
         process.kill()
         process.wait()
     assert dead_instances.find() == [name]
-    assert dead_instances.find() == [], "it is told once"
+    assert dead_instances.find() == [], "each is returned once"
     dead_instances.remove(name)
     assert [path.name for path in tmp_path.iterdir()] == [LANES]
 

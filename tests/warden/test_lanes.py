@@ -14,14 +14,16 @@ from tests.warden.warden_world import (
     is_alive,
     pid_in,
     python,
+    spawn,
     wait_until,
 )
 
 from detent.clock import boottime
 from detent.runners.command import Spec
 from detent.runners.running import LaneHeld
-from detent.warden.client import WardenClient, sweep
+from detent.warden.client import WardenClient
 from detent.warden.program import host_locks
+from detent.warden.program.sweep import sweep
 
 # A daemon that gives up all by which it could be known: its session, environment, cgroup and parent.
 FUGITIVE = """
@@ -49,7 +51,7 @@ def lane_of(world: World) -> str:
 
 async def held_by(processes: WardenClient, spec: Spec) -> str:
     with pytest.raises(LaneHeld) as held:
-        await processes.spawn(spec, boottime() + PATIENCE_S)
+        await spawn(processes, spec, boottime() + PATIENCE_S)
     return str(held.value)
 
 

@@ -18,7 +18,9 @@ from tests.warden.warden_world import (
     is_alive,
     pid_in,
     python,
+    spawn,
     until,
+    warden_pid,
 )
 
 from detent.clock import boottime
@@ -203,7 +205,7 @@ def test_children_that_are_left_on_purpose_live_on_and_can_still_write(world: Wo
         return left
 
     left = asyncio.run(main())
-    if is_alive(left):  # it ends by SIGPIPE when nobody reads any more
+    if is_alive(left):  # SIGPIPE ends it when its reader is gone
         os.kill(left, 9)
 
 
@@ -288,7 +290,7 @@ def test_a_long_output_needs_little_memory_and_its_end_is_kept(tmp_path: Path) -
             peak = 0
             quick = []
             while not work.gone.done():
-                peak = max(peak, _resident(processes.warden_pid) + _resident(os.getpid()) - before)
+                peak = max(peak, _resident(warden_pid(processes)) + _resident(os.getpid()) - before)
                 other = await begin(processes, world.spec("true"))
                 quick.append((await asyncio.wait_for(other.gone, PATIENCE_S)).outcome.kind)
             end = work.gone.result()
@@ -329,8 +331,8 @@ def test_a_late_spawn_is_refused(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
             mark = world.directory / "mark"
-            assert await processes.spawn(world.spec("touch", str(mark)), boottime() - 0.1) is None
-            assert await processes.spawn(world.spec("touch", str(mark)), boottime() + 0.5) is None
+            assert await spawn(processes, world.spec("touch", str(mark)), boottime() - 0.1) is None
+            assert await spawn(processes, world.spec("touch", str(mark)), boottime() + 0.5) is None
             work = await begin(processes, world.spec("true"))
             await asyncio.wait_for(work.gone, PATIENCE_S)
             assert not mark.exists()
@@ -387,7 +389,7 @@ def test_many_commands_at_once_all_end(world: World) -> None:
             ends = await asyncio.wait_for(asyncio.gather(*(work.gone for work in works)), 60)
             assert [end.status for end in ends] == [n % 3 for n in range(150)]
             assert [end.tail for end in ends] == [b"%d\n" % n for n in range(150)]
-            warden = processes.warden_pid
+            warden = warden_pid(processes)
             await until(lambda: len(kernel.children(warden)) == 1)  # its reaper
             fds = [str(fd.readlink()) for fd in Path(f"/proc/{warden}/fd").iterdir()]
             kept = [fd for fd in fds if "/cgroup." in fd]  # of cgroups that are used again

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from detent.clock import boottime
-from detent.model import End
+from detent.model import End, Outcome
 from detent.runners.command import Spec
-from detent.warden.client import TaskHandle, WardenClient, sweep
+from detent.runners.running import LaneHeld
+from detent.warden.client import AnySpec, TaskHandle, WardenClient
 from detent.warden.program import kernel
+from detent.warden.program.sweep import sweep
 
 PATIENCE_S = 20.0  # for a condition that comes at once on an idle machine
 TTL_S = 30.0
@@ -130,8 +132,30 @@ class World:
         assert sweep(self.instance, PATIENCE_S)
 
 
+def warden_pid(client: WardenClient) -> int:
+    """0: no warden is up."""
+    return client._warden.pid if client._warden and client._is_up.is_set() else 0
+
+
+async def spawn(client: WardenClient, spec: AnySpec, trusted_by: float) -> TaskHandle | None:
+    """Start a task and wait until it has started.  None: it was too late.  Raises `LaneHeld`."""
+    begun = asyncio.get_running_loop().create_future()
+    task = client.begin(spec, trusted_by, lambda: begun.set_result(None))
+    try:
+        await asyncio.wait([begun, task.gone], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        task.stop(Outcome("cancelled", "the caller no longer waits for it", "stopped"))
+        raise
+    if not task.gone.done():
+        return task
+    end = task.gone.result()
+    if isinstance(end, LaneHeld):
+        raise end
+    return task if end else None
+
+
 async def begin(processes: WardenClient, spec: Spec, for_s: float = TTL_S) -> TaskHandle:
-    work = await processes.spawn(spec, boottime() + for_s)
+    work = await spawn(processes, spec, boottime() + for_s)
     assert work is not None
     return work
 
@@ -143,14 +167,16 @@ from detent.warden.client import WardenClient
 from detent.runners.command import NO_BASE_ENV, Spec
 
 async def main():
-    told = json.loads(sys.argv[1])
-    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    given = json.loads(sys.argv[1])
+    lock = os.open(given["lock"], os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    processes = WardenClient(told["instance"], cgroup=told["cgroup"], lock_fd=lock)
+    processes = WardenClient(given["instance"], cgroup=given["cgroup"], lock_fd=lock)
     await processes.start()
-    trusted_by = boottime() + told["for_s"]
-    work = await processes.spawn(Spec(**told["spec"] | {"base": NO_BASE_ENV}), trusted_by)
-    said = {"warden": processes.warden_pid, "main": work.pid, "trusted_by": trusted_by}
+    trusted_by = boottime() + given["for_s"]
+    begun = asyncio.Event()
+    work = processes.begin(Spec(**given["spec"] | {"base": NO_BASE_ENV}), trusted_by, begun.set)
+    await begun.wait()
+    said = {"warden": processes._warden.pid, "main": work.pid, "trusted_by": trusted_by}
     print(json.dumps(said), flush=True)
     print((await work.gone).outcome, flush=True)
     await asyncio.sleep(1000)
@@ -164,7 +190,7 @@ class Node:
 
     def __init__(self, world: World, *words: str, for_s: float = 30.0, **fields: Any) -> None:
         self.lock = world.directory / "lock"
-        told = {
+        given = {
             "instance": world.instance,
             "cgroup": world.cgroup,
             "lock": str(self.lock),
@@ -172,7 +198,7 @@ class Node:
             "for_s": for_s,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-c", NODE, json.dumps(told)],
+            [sys.executable, "-c", NODE, json.dumps(given)],
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )

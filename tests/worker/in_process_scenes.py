@@ -145,10 +145,10 @@ async def told_to_stop_while_it_waits(world: World) -> None:
 async def the_warden_dies(world: World) -> None:
     first, second = world.ask(wait), world.ask(note)
     await until(lambda: second.is_guarded)
-    os.kill(world.processes.warden_pid, signal.SIGKILL)
+    os.kill(world.processes._warden.pid, signal.SIGKILL)
     await until(second.gone.done)
     assert second.gone.result() is None, "nothing of it was begun"
-    await until(lambda: first.is_guarded and world.processes.warden_pid)
+    await until(lambda: first.is_guarded and world.processes._is_up.is_set())
     third = world.ask(note)
     GO.set()
     await until(third.gone.done)

@@ -122,7 +122,7 @@ def _judge_one(key: str, row: Row | None, begun: list[int], is_done: bool) -> It
     if max(begun, default=0) > row.attempt:
         yield f"{key} began again after its end: {begun}, {row.attempt}"
     if row.outcome.kind == "succeeded" and not (is_done and row.attempt in begun):
-        yield f"{key} is done, and nobody saw it"
+        yield f"{key} is done, but no call was recorded"
 
 
 def open_url(kind: str, folder: Path) -> str:
@@ -144,8 +144,8 @@ def main() -> int:
         finally:
             works.clear_up()
         rows = Counter((row.outcome.kind, row.attempt) for row in works.rows() if row.outcome)
-        told = f"{given.messages} messages, {storm.kills} kills, {storm.took_s:.0f} s"
-        print(f"{told}: {dict(sorted(rows.items()))}")
+        summary = f"{given.messages} messages, {storm.kills} kills, {storm.took_s:.0f} s"
+        print(f"{summary}: {dict(sorted(rows.items()))}")
         works.assert_quiet()
     print(*wrong[:50], f"{len(wrong)} wrong", sep="\n")
     return bool(wrong)

@@ -148,7 +148,7 @@ def test_messages_behind_a_stuck_one_run_elsewhere(works: Works) -> None:
     works.start_warm()
     first, *rest = works.tasks.quick.push_many([["wait-for", str(go)]] + [()] * 30)
     (stuck,) = works.wait_starts(1, first)
-    works.start()  # somebody who has time
+    works.start()  # a second worker, which is idle
     wait_for(lambda: len(works.seen("end")) == 30, what="the end of the others")
     assert not works.seen("end", [first.key])
     go.touch()

@@ -33,6 +33,7 @@ class Warden:
         self.works: list[TaskHandle] = []
         self.begun: list[Callable[[], None]] = []
         self.said: list[dict[str, Any]] = []
+        self.protocol = self
 
     def begin(self, spec: CallSpec, trusted_by: float, begun: Callable[[], None]) -> TaskHandle:
         self.works.append(TaskHandle(self, spec, trusted_by, begun))  # type: ignore[arg-type]

@@ -17,7 +17,14 @@ def gone(works: Works) -> bool:
     return not any(is_alive(one.pid) for one in works.starts())
 
 
-@pytest.mark.parametrize("whom", ["the worker", "the worker and its warden"])
+@pytest.mark.parametrize(
+    ("any_works", "whom"),
+    [
+        *((store, "the worker") for store in ("sqlite", "redis", "postgresql")),
+        ("redis", "the worker and its warden"),  # which process dies does not matter to the store
+    ],
+    indirect=["any_works"],
+)
 def test_messages_of_a_killed_worker_are_delivered_again(any_works: Works, whom: str) -> None:
     works = any_works
     first = works.start(concurrency=2, processes=2)
@@ -35,7 +42,11 @@ def test_messages_of_a_killed_worker_are_delivered_again(any_works: Works, whom:
     assert_once(again)
 
 
-@pytest.mark.parametrize("poison", ["kill-worker", "kill-both"])
+@pytest.mark.parametrize(
+    ("served_works", "poison"),
+    [("redis", "kill-worker"), ("postgresql", "kill-both")],
+    indirect=["served_works"],
+)
 def test_a_poison_message_ends_dead_after_its_retries(served_works: Works, poison: str) -> None:
     works = served_works
     handle = works.tasks.short.push(poison)
@@ -88,7 +99,7 @@ def test_a_second_signal_stops_messages_at_once(works: Works) -> None:
 def test_a_worker_that_was_suspended_too_long_runs_nothing_twice(served_works: Works) -> None:
     works = served_works
     stopped = works.start()
-    handle = works.tasks.short.push("sleep", 8)
+    handle = works.tasks.short.push("sleep", 5)
     (start,) = works.wait_starts(1)
     stopped.send(signal.SIGSTOP)
     wait_for(lambda: not is_alive(start.pid), what="the warden's end of it")

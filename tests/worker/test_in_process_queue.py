@@ -8,7 +8,6 @@ from typing import Any
 
 from detent.clock import boottime
 from detent.model import End, Outcome
-from detent.worker.batch_message import SyncFuture
 from detent.worker.batch_size import STALLED_S, BatchSize
 from detent.worker.in_process_queue import InProcessQueue
 
@@ -23,7 +22,7 @@ class Run:
     is_guarded = has_begun = False
 
     def __init__(self) -> None:
-        self.gone = SyncFuture.new()
+        self.gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def guard(self) -> None:
         self.is_guarded = True
@@ -77,6 +76,7 @@ def test_the_next_call_starts_when_one_ends_and_never_too_many_run() -> None:
         runs = world.guarded(4)
         assert begun(runs) == [True, True, False, False]
         runs[1].gone.set_result(DONE)
+        await asyncio.sleep(0)
         assert begun(runs) == [True, True, True, False]
 
     play(scene)
@@ -110,8 +110,12 @@ def test_a_stopped_call_does_not_block_the_queue() -> None:
 
 def test_quick_calls_raise_the_prefetch_factor() -> None:
     async def scene(world: World) -> None:
-        for run in world.guarded(30):
-            run.gone.set_result(DONE)
+        runs = world.guarded(30)
+        while waiting := [run for run in runs if not run.gone.done()]:
+            for run in waiting:
+                if run.has_begun:
+                    run.gone.set_result(DONE)
+            await asyncio.sleep(0)
         assert world.batch_size.prefetch_factor() > 1
 
     play(scene)
@@ -125,6 +129,7 @@ def test_a_recall_returns_all_calls_that_have_not_started() -> None:
         assert runs[3].gone.result() is None
         runs[0].gone.set_result(DONE)
         runs[3].guard()
+        await asyncio.sleep(0)
         assert begun(runs) == [True, True, False, False]
 
     play(scene)

@@ -44,9 +44,9 @@ def test_a_crashed_message_frees_its_lane(any_works: Works) -> None:
 def test_a_single_message_has_its_result_and_its_output(works: Works) -> None:
     works.start()
     kept, dropped = works.tasks.lone.push("give", [1, "two"]), works.tasks.lone_without_result.push(7)
-    told = works.tasks.lone.push("write", "this")
+    written = works.tasks.lone.push("write", "this")
     assert kept.get(30) == [1, "two"]
-    rows = works.wait_over([kept, dropped, told])
+    rows = works.wait_over([kept, dropped, written])
     assert outcomes(rows) == {"succeeded": 3}
     assert json.loads(rows[0].attempts[0].result) == [1, "two"] and rows[1].attempts[0].result == ""
     tail = rows[2].attempts[0].tail.decode()

@@ -103,8 +103,8 @@ def test_a_message_that_may_not_run_ends_rejected_with_its_reason(any_works: Wor
     for reason, fire in fires.items():
         assert dead[fire.key].state == "rejected" and dead[fire.key].reason.startswith(reason), reason
         assert dead[fire.key].attempts == 0
-        told = wait_for(lambda key=fire.key: worker.events("app-rejected", fire=key))  # type: ignore[misc]
-        assert len(told) == 1 and told[0]["reason"] == dead[fire.key].reason
+        events = wait_for(lambda key=fire.key: worker.events("app-rejected", fire=key))  # type: ignore[misc]
+        assert len(events) == 1 and events[0]["reason"] == dead[fire.key].reason
     assert [one.key for one in works.starts()] == [good.key]
     assert MARK not in worker.log.read_text()
     assert not any((place / MARK).exists() for place in (works.directory, works.witness.parent))

@@ -16,7 +16,7 @@ def test_long_work_is_renewed_and_delivered_once(served_works: Works) -> None:
     works = served_works
     for _ in range(2):
         works.start(concurrency=2, processes=2)
-    handles = works.tasks.short.push_many([["sleep", 8]] * 3)
+    handles = works.tasks.short.push_many([["sleep", 5]] * 3)  # a claim is for 3 s
     rows = works.wait_over(handles)
     assert outcomes(rows) == {"succeeded": 3}
     assert {row.attempt for row in rows} == {1} and len(works.starts()) == 3
@@ -36,7 +36,7 @@ def test_work_goes_on_without_the_store_while_its_claim_is_trusted(
     wait_for(lambda: works.seen("end", [second.key]), what="the end of what was under way")
     go.touch()
     wait_for(lambda: works.seen("end", [first.key]), what="the end of the other")
-    proxy.mend()
+    proxy.restore()
     rows = works.wait_over([first, second])
     assert outcomes(rows) == {"succeeded": 2} and {row.attempt for row in rows} == {1}
     third = works.tasks.quick.push("give", 3)
@@ -79,7 +79,7 @@ def test_work_stops_if_its_claim_cannot_be_renewed(works: Works, worker_redis: R
     proxy.swallow()
     started = works.starts()[0]
     wait_for(lambda: not is_alive(started.pid), what="its end, as its claim is not trusted any more")
-    proxy.mend()
+    proxy.restore()
     again = works.wait_starts(2, handle)[1]
     assert again.attempt == 2
     worker.kill()

@@ -21,10 +21,10 @@ def test_a_timeout_ends_a_sync_message_with_its_processes(works: Works) -> None:
     limited = works.tasks.limited
     works.wait_over(limited.push_many([()] * 100))  # the worker learns that it is short
     works.witness.write_bytes(b"")
-    handles = limited.push_many([["spawn-and-wait", 1000], ["sleep", 2], ["sleep", 2], ["sleep", 2]])
+    handles = limited.push_many([["spawn-and-wait", 1000], ["sleep", 1.2], ["sleep", 1.2], ["sleep", 1.2]])
     rows = works.wait_over(handles)
     assert outcomes(rows) == {"timed-out": 1, "succeeded": 3}
-    assert rows[0].outcome is not None and rows[0].outcome.reason == "after 4 s"
+    assert rows[0].outcome is not None and rows[0].outcome.reason == "after 3 s"
     assert kinds(rows[0]) == ["timed-out", "timed-out"]
     assert [row.attempt for row in rows[1:]] == [1, 1, 1], "each has all of its own time"
     for one in works.seen("spawned"):
@@ -38,7 +38,7 @@ def test_each_message_of_a_batch_has_its_full_time(works: Works) -> None:
     works.start_warm()
     limited = works.tasks.limited
     works.wait_over(limited.push_many([()] * 100))
-    rows = works.wait_over(limited.push_many([["sleep", 0.7]] * 8))
+    rows = works.wait_over(limited.push_many([["sleep", 0.5]] * 8))
     assert outcomes(rows) == {"succeeded": 8}
     assert {row.attempt for row in rows} == {1}
 

@@ -45,8 +45,8 @@ def test_a_message_is_rejected_once_no_live_node_has_had_its_task_for_long_enoug
     assert unknown.excluded(REJECT_AFTER_S) == set()
     verdict = unknown.verdict(JOB, WHY, REJECT_AFTER_S)
     assert verdict.again_in_s is None and verdict.outcome.kind == "rejected"
-    told = 'unknown-task: this node has no task "send", and no live node has had it for 15 minutes'
-    assert verdict.outcome.reason == told
+    reason = 'unknown-task: this node has no task "send", and no live node has had it for 15 minutes'
+    assert verdict.outcome.reason == reason
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def spawn() -> int:
 
 
 def spawn_and_wait(seconds: float) -> None:
-    told = {"what": "spawned", "pid": subprocess.Popen(["sleep", "1000"]).pid}
-    os.write(WITNESS, json.dumps(told).encode() + b"\n")
+    line = {"what": "spawned", "pid": subprocess.Popen(["sleep", "1000"]).pid}
+    os.write(WITNESS, json.dumps(line).encode() + b"\n")
     time.sleep(seconds)
 
 
@@ -177,7 +177,7 @@ def once(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     return carry_out(fire, deed, *args)
 
 
-@app.task(queue="q", max_retries=1, backoff=0.1, timeout_seconds=4)
+@app.task(queue="q", max_retries=1, backoff=0.1, timeout_seconds=3)
 def limited(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     return carry_out(fire, deed, *args)
 
@@ -195,7 +195,7 @@ def short(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
 @app.task(queue="q", max_retries=2, backoff=0.1, claim_seconds=3, single="one", keep_result=True)
 def lone(fire: detent.Fire, deed: str = "nothing", *args: Any) -> Any:
     with Path(os.environ["WORKER_WITNESS"] + ".lane").open("a") as lane:
-        fcntl.flock(lane, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel's word: nobody else is here
+        fcntl.flock(lane, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel grants the lock: no other process runs
         return carry_out(fire, deed, *args)
 
 

@@ -38,6 +38,6 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def shop(store_url: str, request: pytest.FixtureRequest) -> Detent:
-    """An app on each store, with signed messages; its name tells it from those of other tests."""
+    """An app on each store, with signed messages and a name that no other test uses."""
     name = f"shop-{abs(hash((request.node.name, id(request)))) % 10**9}"
     return Detent(name, store=store_url, signing=("raw:a secret of the shop",))

@@ -147,13 +147,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "args", "named", "told"), REFUSED)
+@pytest.mark.parametrize(("function", "args", "named", "message"), REFUSED)
 def test_arguments_that_do_not_fit_their_annotation_are_refused_at_push(
-    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], told: str
+    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentsError) as caught:
         Parameters("t", function).text(args, named)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "test_annotations.py:" in str(caught.value)
 
 
@@ -214,10 +214,10 @@ def test_a_worker_gets_arguments_with_their_types(tmp_path: Path) -> None:
             worker.terminate()
             worker.wait()
     """
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], env=env, capture_output=True, text=True, timeout=60
     )
-    assert told.stdout == "[259200.0, 3600.0]\n", told.stderr
+    assert result.stdout == "[259200.0, 3600.0]\n", result.stderr
 
 
 def test_without_msgspec_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,13 +116,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "given", "named", "told"), REFUSED)
+@pytest.mark.parametrize(("function", "given", "named", "message"), REFUSED)
 def test_bad_arguments_are_refused_with_what_is_allowed(
-    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], told: str
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentsError) as caught:
         Parameters("send", function).text(given, named)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert 'task "send": ' in str(caught.value)
 
 

@@ -47,10 +47,10 @@ def shop(tmp_path: Path) -> World:
 
 
 def say(shop: World, *commands: list[str]) -> list[Result]:
-    """Several commands, one after the other in one process: to start Python takes longer than all of them."""
-    told = shop.run("python", "-c", STEPS, json.dumps(commands))
-    assert told.returncode == 0, told.stderr
-    return [Result(*json.loads(line)) for line in told.stdout.splitlines()]
+    """Run several commands in one process, because starting Python takes longer than all of them."""
+    result = shop.run("python", "-c", STEPS, json.dumps(commands))
+    assert result.returncode == 0, result.stderr
+    return [Result(*json.loads(line)) for line in result.stdout.splitlines()]
 
 
 def queue(*words: str) -> list[str]:
@@ -175,12 +175,12 @@ WRONG = [
 
 def test_a_usage_error_is_one_sentence(shop: World) -> None:
     shop.write("empty.py", 'import detent\n\napp = detent.Detent("empty")\n')
-    for said, (words, code, told) in zip(say(shop, *(words for words, _, _ in WRONG)), WRONG, strict=True):
+    for said, (words, code, message) in zip(say(shop, *(words for words, _, _ in WRONG)), WRONG, strict=True):
         assert (said.code, said.out) == (code, ""), words
-        assert told in said.err and "Traceback" not in said.err, words
+        assert message in said.err and "Traceback" not in said.err, words
 
 
 def test_a_worker_does_not_start_for_an_unknown_queue(shop: World) -> None:
-    told = shop.run("detent", "worker", "shop:app", "mail", "blk")
-    assert told.returncode == 1
-    assert told.stderr == 'detent: no task and no job of "shop" uses queue "blk"; did you mean "bulk"?\n'
+    result = shop.run("detent", "worker", "shop:app", "mail", "blk")
+    assert result.returncode == 1
+    assert result.stderr == 'detent: no task and no job of "shop" uses queue "blk"; did you mean "bulk"?\n'

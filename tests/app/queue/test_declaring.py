@@ -119,11 +119,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:40])
-def test_a_bad_task_is_reported_with_its_line(options: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_bad_task_is_reported_with_its_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Detent("shop").task(**{"name": "send", **options})(lambda: None)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("tests/app/queue/test_declaring.py:")
 
 

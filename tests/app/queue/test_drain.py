@@ -264,10 +264,10 @@ def test_a_message_of_a_lost_worker_runs_again_as_its_task_says(
 
     handle = send.push()
     begun = 0
-    while detent_app.queue("default").claim(1, ttl_seconds=5):  # and is never heard of again
+    while detent_app.queue("default").claim(1, ttl_seconds=5):  # claims and never acknowledges
         begun += 1
         detent_clock.advance(6)
-        detent_app.queue("default").claim(1)  # somebody looks, and settles that it is lost
+        detent_app.queue("default").claim(1)  # this claim finds the lost fire and settles it
     assert begun == runs and handle.state() == "lost"
 
 

@@ -26,7 +26,7 @@ def test_the_tests_of_the_example_pass(shop: World) -> None:
     assert said.returncode == 0 and "2 passed" in said.stdout, said.stdout
 
 
-def test_what_is_pushed_is_done_by_the_worker_and_audited(shop: World) -> None:
+def test_a_pushed_message_is_run_by_the_worker_and_audited(shop: World) -> None:
     with shop.running("detent", "worker", "shop:app", "--concurrency", "2"):
         said = shop.run("python", "push.py")
         assert "is new\nreturned 10\n" in said.stdout, said.stderr

@@ -251,12 +251,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:40])
-def test_a_bad_option_is_reported_at_once(options: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_bad_option_is_reported_at_once(options: dict[str, Any], message: str) -> None:
     send = sending(Detent("shop", store="memory:"))
     with pytest.raises(UsageError) as caught:
         send.options(**options)
-    assert told in str(caught.value) and 'task "send": ' in str(caught.value)
+    assert message in str(caught.value) and 'task "send": ' in str(caught.value)
 
 
 def test_a_connection_is_for_postgresql_only() -> None:

@@ -27,7 +27,7 @@ def sending(app: Detent, **options: Any) -> Task:
 # What is on it.
 
 
-def test_sizes_tell_what_waits_from_what_runs_and_what_is_dead(shop: Detent) -> None:
+def test_sizes_count_waiting_running_and_dead_messages(shop: Detent) -> None:
     send, queue = sending(shop), shop.queue("mail")
     assert queue.size() == Size(0, 0, 0, 0)
     send.options(priority="high").push("bad")
@@ -94,8 +94,8 @@ def test_a_dead_letter_is_retried_as_a_new_message_and_only_once(shop: Detent) -
     assert second.key == f"{old.key}~2"
 
 
-def test_a_retry_whose_first_call_was_cut_short_makes_no_second_message(shop: Detent) -> None:
-    """The new one was put, the old one not forgotten yet."""
+def test_an_interrupted_retry_makes_no_second_message(shop: Detent) -> None:
+    """The new message was stored, and the old one was not deleted yet."""
     send, queue, store = sending(shop), shop.queue("mail"), shop.open_store()
     old = send.push("bad")
     shop.drain()
@@ -130,7 +130,7 @@ def test_a_retry_takes_the_settings_that_the_task_has_now(shop: Detent) -> None:
 
 
 @pytest.mark.parametrize("what", ["payload", "policy"])
-def test_what_was_forged_gets_no_new_seal_by_a_retry(shop: Detent, what: str) -> None:
+def test_a_retry_does_not_sign_a_forged_message(shop: Detent, what: str) -> None:
     send, queue, store = sending(shop), shop.queue("mail"), shop.open_store()
     donor = Detent(shop.name, store="memory:", signing=("raw:a secret of the shop",))
     handle = sending(donor).push("good")
@@ -166,7 +166,7 @@ def test_only_dead_letters_of_the_queue_are_retried(shop: Detent, key: str) -> N
     assert REFUSED[key] in str(caught.value)
 
 
-def test_purging_forgets_the_dead_and_cancels_what_waits(shop: Detent) -> None:
+def test_purging_deletes_dead_letters_and_cancels_waiting_messages(shop: Detent) -> None:
     send, queue = sending(shop), shop.queue("mail")
     dead = send.push_many([("bad",)] * 3)
     good = send.push("good")
@@ -185,7 +185,7 @@ def test_purging_forgets_the_dead_and_cancels_what_waits(shop: Detent) -> None:
 # Rates.
 
 
-def test_a_limit_holds_for_whoever_claims_and_can_be_lifted(shop: Detent) -> None:
+def test_a_limit_holds_for_every_claimer_and_can_be_lifted(shop: Detent) -> None:
     send, queue = sending(shop), shop.queue("mail")
     queue.limit(3, per=600)
     assert queue.rate() == Rate(3, 600)
@@ -212,21 +212,21 @@ def test_a_limit_by_key_counts_each_key_by_itself(shop: Detent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("arguments", "message"),
     [
         ({"most": 0}, "most: 0 is not a whole number from 1"),
         ({"most": 1, "per": 0}, "per: 0 is not a number from 0.001"),
         ({"most": 1, "smooth": "yes"}, 'smooth: "yes" is not true or false'),
     ],
 )
-def test_a_limit_that_is_none_is_refused(said: dict[str, Any], told: str) -> None:
+def test_a_bad_limit_is_refused(arguments: dict[str, Any], message: str) -> None:
     queue = Detent("shop", store="memory:").queue("mail")
     with pytest.raises(UsageError) as caught:
-        queue.limit(**said)
-    assert told in str(caught.value) and "test_queues.py" in str(caught.value)
+        queue.limit(**arguments)
+    assert message in str(caught.value) and "test_queues.py" in str(caught.value)
 
 
-def test_a_throttle_lets_so_many_through_and_raises_then(shop: Detent) -> None:
+def test_a_throttle_raises_beyond_its_limit(shop: Detent) -> None:
     for _ in range(3):
         shop.throttle("sms", 3, per=600)
     with pytest.raises(RateLimited) as caught:
@@ -252,7 +252,7 @@ def test_a_throttle_opens_when_its_window_has_passed(detent_clock: FakeClock, de
     detent_app.throttle("sms", 1, per=60)
 
 
-def test_what_cannot_be_read_is_shown_as_far_as_it_can(shop: Detent) -> None:
+def test_an_unreadable_message_is_shown_as_far_as_possible(shop: Detent) -> None:
     send, store = sending(shop), shop.open_store()
     handle = send.push("a")
     (fire,) = (row.fire for row in store.find(Query(key=handle.key)))

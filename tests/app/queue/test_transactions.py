@@ -45,7 +45,7 @@ def orders() -> int:
         return int(count)
 
 
-def test_a_message_is_there_when_the_data_is(
+def test_a_message_is_stored_with_the_data(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     queue = send.app.queue("default")
@@ -59,7 +59,7 @@ def test_a_message_is_there_when_the_data_is(
     assert [one.result for one in send.app.drain()] == ["a"]
 
 
-def test_what_is_rolled_back_was_never_there(
+def test_a_rolled_back_message_is_not_stored(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     connection.execute("INSERT INTO orders VALUES (7)")
@@ -82,7 +82,7 @@ def test_only_a_savepoint_that_is_kept_counts(
     assert [one.result for one in send.app.drain()] == ["kept"]
 
 
-def test_an_unique_one_that_is_there_is_not_put_twice(
+def test_a_unique_message_is_not_stored_twice(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     pushing = send.options(connection=connection, unique="order-8", delay=60)
@@ -91,7 +91,7 @@ def test_an_unique_one_that_is_there_is_not_put_twice(
     assert send.app.queue("default").size().delayed == 1
 
 
-def test_a_result_that_is_asked_for_before_the_commit_is_told_apart(
+def test_a_result_requested_before_the_commit_has_its_own_error(
     send: TaskFunction[..., Any, Any], connection: psycopg.Connection[Any]
 ) -> None:
     handle = send.options(connection=connection).push("a")
@@ -147,11 +147,11 @@ def test_djangos_connection_pushes_in_its_transaction(send: TaskFunction[..., An
             pass
         print([one.result for one in app.drain()])
     """
-    told = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
-    assert told.stdout == "[]\n['a']\n", told.stderr
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert result.stdout == "[]\n['a']\n", result.stderr
 
 
-def test_what_is_no_psycopg_connection_is_refused_by_its_type(send: TaskFunction[..., Any, Any]) -> None:
+def test_a_connection_of_another_type_is_refused(send: TaskFunction[..., Any, Any]) -> None:
     with pytest.raises(UsageError, match=r"of type sqlite3\.Connection, .* give a connection of psycopg 3"):
         send.options(connection=sqlite3.connect(":memory:")).push("a")
     with pytest.raises(

@@ -11,6 +11,9 @@ from tests.equipment.redis_server import RedisServer
 
 from detent import Detent, PushUnknown, StoreUnavailable
 from detent.app.queue.tasks import TaskFunction
+from detent.stores.redis.script import script_of
+
+COMMIT = script_of("commit").function.encode()  # in a request that writes
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def way(tasks_redis: RedisServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def send(way: Proxy) -> TaskFunction[..., Any, Any]:
-    """Its messages may run once: one that was granted and not heard of would be dead."""
+    """Its messages may run once: a message that was granted without an answer would be dead."""
     made = Detent("shop", store=way.url).task(name="send", keep_result=True)(lambda to: to)
     made.push("first")
     assert len(made.app.drain()) == 1
@@ -39,7 +42,7 @@ def test_a_push_whose_answer_is_lost_is_recorded_once(send: TaskFunction[..., An
 
 
 def test_a_unique_push_without_an_answer_is_unknown(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
-    way.lose(1)
+    way.lose(1, to=COMMIT)
     with pytest.raises(StoreUnavailable):
         send.options(unique="x").push("a")
     assert not send.options(unique="x").push("a").is_new
@@ -70,10 +73,10 @@ def test_the_error_of_push_many_names_the_unknown_messages(
 
 def test_a_claim_whose_answer_is_lost_is_granted_again(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     handle = send.push("a")
-    way.lose(1)
+    way.lose(1, to=COMMIT)
     (delivery,) = send.app.queue("default").claim()
     assert (way.lost, delivery.key, delivery.attempt) == (1, handle.key, 1)
-    way.lose(1)
+    way.lose(1, to=COMMIT)
     delivery.ack("done")
     assert way.lost == 2
     assert handle.get(0) == "done"

@@ -80,7 +80,7 @@ PASSWORD = "not-for-everybody"
 
 
 class Shop:
-    """An app whose store is named in one of several ways, and the same app as a sender has it."""
+    """An app whose store is named in one of several ways, and the same app in a sender."""
 
     def __init__(self, folder: Path, url: str, origin: str) -> None:
         self.url, self.name = url, f"shop-{secrets.token_hex(4)}"
@@ -101,7 +101,7 @@ class Shop:
         self.app = Detent(self.name, store=url)
 
     def push(self, task: str, **options: object) -> object:
-        """From outside, to the store of the worker; what it returned."""
+        """Push a task to the store of the worker, and return its result."""
 
         def asked() -> None: ...
 

@@ -39,7 +39,7 @@ ALL = Allowed(True, ("shop:*",), ("*",))
 
 
 def put(app: Detent, queue: str, kind: str, args: Any) -> str:
-    """Sealed by somebody who has the secret: only who runs it can refuse it."""
+    """Signed with the right secret: only the worker can refuse it."""
     now = app.open_store().look(app.name).now
     task = Task(kind, Call(""), queue=queue)
     made = message(

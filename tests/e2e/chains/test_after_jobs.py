@@ -44,7 +44,7 @@ jobs:
 
 
 class Settled:
-    """`load` comes after `extract`, in a store of whatever kind; by hand, as a node would."""
+    """`load` comes after `extract`; the test claims and settles their fires as a node does."""
 
     def __init__(self, store: Store, app: str) -> None:
         jobs = [
@@ -86,23 +86,23 @@ def settled(shop: Detent) -> Settled:
 
 
 def test_a_success_that_is_reported_twice_is_followed_once(settled: Settled) -> None:
-    told = settled.fire()
-    assert settled.store.finish([told]) == settled.store.finish([told]) == [told.verdict]
-    settled.store.finish([settled.succeeded(told.claim, later_s=1)])  # as another would tell it
+    report = settled.fire()
+    assert settled.store.finish([report]) == settled.store.finish([report]) == [report.verdict]
+    settled.store.finish([settled.succeeded(report.claim, later_s=1)])  # as another node would report it
     (row,) = settled.rows()
-    assert predecessor_of(row.fire) == told.claim.fire.key and row.state == "pending"
+    assert predecessor_of(row.fire) == report.claim.fire.key and row.state == "pending"
     claim = settled.claim()
     assert claim.disposition is None and claim.fire == row.fire
     settled.store.finish([Report(claim, Verdict(Outcome("succeeded")))])
-    settled.store.finish([told])
+    settled.store.finish([report])
     assert [row.state for row in settled.rows()] == ["over"]
 
 
 def test_a_success_that_no_longer_counts_is_not_followed(settled: Settled) -> None:
-    told = settled.fire()
-    assert settled.store.finish([told._replace(claim=told.claim._replace(fence=told.claim.fence - 1))]) == [
-        None
-    ]
+    report = settled.fire()
+    assert settled.store.finish(
+        [report._replace(claim=report.claim._replace(fence=report.claim.fence - 1))]
+    ) == [None]
     assert settled.rows() == []
 
 
@@ -203,11 +203,11 @@ def test_the_verbs_show_which_job_follows_which(tmp_path: Path, detent: Verbs) -
 def test_why_names_the_fire_that_triggered_it(tmp_path: Path, detent: Verbs) -> None:
     (tmp_path / "detent.yaml").write_text(MANIFEST)
     settled = Settled(open_store("sqlite:///try.db"), "demo")
-    told = settled.fire()
-    settled.store.finish([told])
+    report = settled.fire()
+    settled.store.finish([report])
     (row,) = settled.rows()
     for words in ([row.fire.key], ["load", f"{row.fire.due_at:%Y-%m-%dT%H:%M:%SZ}"]):
-        assert f"it was started by the success of {told.claim.fire.key}" in detent("why", *words).out
+        assert f"it was started by the success of {report.claim.fire.key}" in detent("why", *words).out
 
 
 def test_a_trigger_refuses_jobs_that_need_a_node(tmp_path: Path, detent: Verbs) -> None:

@@ -18,7 +18,8 @@ from detent.manifest.spec import specs_of
 from detent.model import Ask, Claim, End, Fire, Job, Push, Query, Report
 from detent.rules.outcomes import no_secret
 from detent.rules.planning import fire_at, manual_fire
-from detent.rules.settling import report, settle
+from detent.rules.settling import report as report_of
+from detent.rules.settling import settle
 from detent.runners.push import push
 from detent.trigger.exit_codes import INTERNAL, exit_code_of
 
@@ -41,7 +42,7 @@ def invite(app: str, **fields: Any) -> Job:
     return check_manifest({"version": 2, "app": app, "jobs": [job]}).jobs[0]
 
 
-class Ring:
+class Claimed:
     """A fire of the job, in the app's store and claimed."""
 
     def __init__(self, app: Detent, job: Job) -> None:
@@ -55,9 +56,9 @@ class Ring:
         assert isinstance(self.work, Push)
         return push(self.work, self.claim, secrets)
 
-    def told(self, *secrets: Secret) -> Report:
+    def report(self, *secrets: Secret) -> Report:
         end = self.end(*secrets)
-        return report(self.claim, settle(end, self.claim, None), end, self.now)  # type: ignore[arg-type]
+        return report_of(self.claim, settle(end, self.claim, None), end, self.now)  # type: ignore[arg-type]
 
     def messages(self) -> list[Fire]:
         return [row.fire for row in self.store.find(Query(app=self.app, origins=("push",)))]
@@ -74,14 +75,14 @@ def sending(app: Detent) -> None:
 
 def test_a_fire_that_is_settled_twice_puts_one_message(shop: Detent) -> None:
     sending(shop)
-    ring = Ring(shop, invite(shop.name))
-    told = ring.told(Secret(SECRET))
-    assert ring.messages() == []  # nothing is put before the fire is settled
-    assert ring.store.finish([told]) == ring.store.finish([told])
-    ring.store.finish([ring.told(Secret(SECRET))])
-    assert [one.key for one in ring.messages()] == [f"{shop.name}.send#{ring.claim.fire.run_id}"]
+    claimed = Claimed(shop, invite(shop.name))
+    first = claimed.report(Secret(SECRET))
+    assert claimed.messages() == []  # nothing is put before the fire is settled
+    assert claimed.store.finish([first]) == claimed.store.finish([first])
+    claimed.store.finish([claimed.report(Secret(SECRET))])
+    assert [one.key for one in claimed.messages()] == [f"{shop.name}.send#{claimed.claim.fire.run_id}"]
     assert [(one.task, one.outcome) for one in shop.drain()] == [("send", "succeeded")]
-    ring.store.finish([told])
+    claimed.store.finish([first])
     assert shop.drain() == [] and done == ["a"]
 
 
@@ -91,8 +92,8 @@ def test_a_message_without_a_valid_signature_is_refused(
 ) -> None:
     app = Detent("shop", store=detent_app.open_store(), signing=f"raw:{SECRET}")
     sending(app)
-    ring = Ring(app, invite("shop"))
-    ring.store.finish([ring.told(*secrets)])
+    claimed = Claimed(app, invite("shop"))
+    claimed.store.finish([claimed.report(*secrets)])
     (drained,) = app.drain()
     assert (
         drained.outcome == "rejected" and drained.reason.startswith(request.node.callspec.id) and done == []
@@ -100,16 +101,16 @@ def test_a_message_without_a_valid_signature_is_refused(
 
 
 def test_a_job_without_its_secrets_fails_and_pushes_nothing(detent_app: Detent) -> None:
-    ring = Ring(detent_app, invite(detent_app.name, auth={"secret_refs": ["env:NOWHERE"]}))
-    end = ring.end()
+    claimed = Claimed(detent_app, invite(detent_app.name, auth={"secret_refs": ["env:NOWHERE"]}))
+    end = claimed.end()
     assert end.outcome == no_secret("env:NOWHERE") and end.follow == ()
     assert exit_code_of(end.outcome) == INTERNAL  # of a trigger
 
 
 def test_a_message_has_the_policy_of_its_job(detent_app: Detent) -> None:
     asked = {"task": "send", "queue": "mail", "priority": "high", "expires_seconds": 60}
-    ring = Ring(detent_app, invite(detent_app.name, enqueue=asked, policy=POLICY))
-    (made,) = ring.end().follow
+    claimed = Claimed(detent_app, invite(detent_app.name, enqueue=asked, policy=POLICY))
+    (made,) = claimed.end().follow
     policy = made.policy
     assert (policy.timeout_s, policy.retries.max_attempts, policy.on_lost) == (7.0, 3, "rerun")
     assert policy.concurrency == "Queue" and made.lane == f"{detent_app.name}#invite"
@@ -160,8 +161,8 @@ def send(fire: detent.Fire, who: str) -> None:
     world.write("m.json", json.dumps({"version": 2, "app": "shop", "jobs": [invited]}))
     words = ("detent", "trigger", "shop.invite", "-f", "m.json", "--store", world.store)
     for _ in range(2):
-        rung = world.run(*words, "--due", "2026-03-01T09:00:00Z", "--lock-dir", str(world.folder / "locks"))
-        assert rung.returncode == 0, rung.stderr
+        result = world.run(*words, "--due", "2026-03-01T09:00:00Z", "--lock-dir", str(world.folder / "locks"))
+        assert result.returncode == 0, result.stderr
     drained = world.run("python", "-c", "import shop; print([one.outcome for one in shop.app.drain()])")
     assert drained.stdout.strip() == "['succeeded']", drained.stderr
     assert [tick.what for tick in world.ticks()] == ["everybody"]
@@ -169,10 +170,10 @@ def send(fire: detent.Fire, who: str) -> None:
 
 def test_a_scheduled_and_a_manual_fire_push_two_messages(detent_app: Detent) -> None:
     job = invite(detent_app.name)
-    ring = Ring(detent_app, job)
-    planned: Claim = ring.claim._replace(fire=fire_at(job, ring.now.replace(microsecond=0)))
+    claimed = Claimed(detent_app, job)
+    planned: Claim = claimed.claim._replace(fire=fire_at(job, claimed.now.replace(microsecond=0)))
     assert isinstance(job.work, Push)
-    keys = {push(job.work, claim, ()).follow[0].key for claim in (ring.claim, planned, planned)}
+    keys = {push(job.work, claim, ()).follow[0].key for claim in (claimed.claim, planned, planned)}
     assert len(keys) == 2
 
 
@@ -188,9 +189,9 @@ def test_a_schedule_may_push_a_task(detent_app: Detent) -> None:
     def send(who: str) -> None:
         done.append(who)
 
-    ring = Ring(app, app.manifest().jobs[0])
-    ring.store.finish([ring.told(Secret("sesame"))])
-    (message,) = ring.messages()
+    claimed = Claimed(app, app.manifest().jobs[0])
+    claimed.store.finish([claimed.report(Secret("sesame"))])
+    (message,) = claimed.messages()
     assert message.queue == "mail^high" and message.lane == ""
     assert message.policy.timeout_s == 9 and message.policy.retries[:3] == (3, 2, 30)
     assert [(one.task, one.outcome) for one in app.drain()] == [("send", "succeeded")]

@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.equipment.fleet import SOURCES, Fleet, Seen
 
 CLAIM_S = 3
-TOLD = ("forgotten", "fenced", "claim-lost", "lost")  # how a launch that is not the last of its fire is told
+REPEATS = ("forgotten", "fenced", "claim-lost", "lost")  # events of launches that are repeated
 
 
 class FailoverFleet(Fleet):
-    """Nodes with a job that is quick and one that is not; each may have another way to the store."""
+    """Nodes with a job that is quick and one that is not; each may have another URL of the store."""
 
     def __init__(self, directory: Path, urls: tuple[str, ...]) -> None:
         super().__init__(directory)
@@ -34,16 +34,18 @@ class FailoverFleet(Fleet):
     def node_url(self) -> str:
         return self._urls[len(self.nodes)]
 
-    def told(self, key: str) -> set[str]:
-        """What the nodes said of a fire, of that which is no good news."""
-        return {one["event"] for node in self.nodes for one in node.events(fire=key) if one["event"] in TOLD}
+    def repeats(self, key: str) -> set[str]:
+        """Return the events by which nodes reported that a launch of the fire was lost."""
+        return {
+            one["event"] for node in self.nodes for one in node.events(fire=key) if one["event"] in REPEATS
+        }
 
     def wait_all_say(self, event: str) -> None:
         for node in self.nodes:
             node.wait(event)
 
     def wait_more(self, count: int = 2) -> None:
-        """So many more launches of the quick job, from now on."""
+        """Wait for this many more launches of the quick job."""
         self.witness.wait_start("quick", after=len(self.witness.starts("quick")) + count - 1)
 
     def stop(self) -> None:
@@ -52,7 +54,7 @@ class FailoverFleet(Fleet):
 
 @contextmanager
 def running(directory: Path, *urls: str, paths: Sequence[str] = ()) -> Iterator[FailoverFleet]:
-    """A node for each way to the store, of sources at these paths; they have launched something already."""
+    """Run a node for each URL, with sources from these paths, and wait for their first launches."""
     fleet = FailoverFleet(directory, urls)
     try:
         for path in paths or [str(SOURCES)] * len(urls):
@@ -77,12 +79,12 @@ def repeated(fleet: Fleet) -> list[str]:
 
 
 def assert_sound(fleet: FailoverFleet) -> None:
-    """Whatever the store forgot: nothing overlapped, fences only grew, and no second launch is silent."""
+    """Nothing overlapped, fences only grew, and every second launch was reported."""
     fleet.witness.assert_no_overlap()
     for key, some in launches(fleet).items():
         assert len({one.run_id for one in some}) == 1, key
         assert all(earlier.fence < later.fence for earlier, later in pairwise(some)), key
-        assert len(some) == 1 or fleet.told(key), f"nobody told that {key} was launched again"
+        assert len(some) == 1 or fleet.repeats(key), f"no node reported that {key} was launched again"
     by_lane = defaultdict[str, list[int]](list)
     for one in fleet.witness.starts():
         by_lane[one.lane].append(one.fence)
@@ -90,7 +92,7 @@ def assert_sound(fleet: FailoverFleet) -> None:
 
 
 def assert_unbroken(fleet: FailoverFleet) -> None:
-    """Every instant of the quick job is there, and is over."""
+    """Every instant of the quick job is recorded and over."""
     rows = fleet.find(job="t.quick", origins=("schedule",), state="over")
     seconds = [row.fire.due_at for row in rows]
     gaps = [both for both in pairwise(seconds) if both[1] - both[0] != timedelta(seconds=1)]

@@ -16,10 +16,10 @@ from tests.equipment.fleet import wait_for
 from tests.equipment.proxy import Proxy
 from tests.equipment.redis_server import RedisServer, free_port
 
-# What only they say, soon after connecting.
+# Commands that only replicas or Sentinels send, soon after connecting.
 REPLICAS = re.compile(rb"REPLCONF|PSYNC", re.IGNORECASE)
 SENTINELS = re.compile(rb"sentinel-")
-DOWN_MS = 700  # a server that was silent for so long is down
+DOWN_MS = 700  # a server that is silent for this long is down
 NODE_TIMEOUT_MS = 1500
 SLOTS = 16384
 
@@ -33,14 +33,14 @@ class Front(Proxy):
         super().__init__(target)
 
     def shut_out(self, peers: re.Pattern[bytes]) -> None:
-        """They do not reach it any more; clients do."""
+        """Cut off these peers; clients still reach the server."""
         self._shut_out.add(peers)
         for one in self._peers[peers]:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
     def let_in(self) -> None:
-        """All of them, again."""
+        """Let all peers in again."""
         self._shut_out.clear()
 
     def _is_welcome(self, source: socket.socket, data: bytes) -> bool:
@@ -69,7 +69,7 @@ class Guarded:
         return sentinel_url(self.sentinels)
 
     def is_promoted(self) -> bool:
-        """Do all Sentinels name the second server?"""
+        """Whether all Sentinels name the second server."""
         return all(master_of(one) == self.fronts[1].port for one in self.sentinels)
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class Guarded:
 
 
 class Cluster:
-    """Three masters, and one replica of that which has an app's slot."""
+    """Three masters, and a replica of the master with an app's slot."""
 
     def __init__(self, folder: Path, app: str) -> None:
         buses = [free_port() for _ in range(4)]
@@ -145,8 +145,8 @@ def _knows_all(sentinel: RedisServer) -> bool:
 
 
 def _is_joined(server: RedisServer) -> bool:
-    told = server.call("CLUSTER", "INFO")
-    return b"cluster_state:ok" in told and b"cluster_known_nodes:4" in told
+    info = server.call("CLUSTER", "INFO")
+    return b"cluster_state:ok" in info and b"cluster_known_nodes:4" in info
 
 
 def _has_replica(server: RedisServer) -> bool:

@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Of whichever is no standby."""
+        """The URL of the server that is no standby."""
         return f"postgresql://postgres@/postgres?host={self.primary.directory},{self.standby.directory}"
 
     def wait_for_standby(self) -> None:
@@ -106,8 +106,8 @@ def test_a_lost_claim_is_granted_again_only_after_its_ttl(pair: Pair) -> None:
         assert renew(store, known) is None
         assert renew(store, forgotten) is not None
         other = Asker(store, "n2")
-        calm = other.ask()
-        assert calm.claims == () and 0 < calm.next_in_s <= 3.0
+        grants = other.ask()
+        assert grants.claims == () and 0 < grants.next_in_s <= 3.0
         (again,) = wait_until(lambda: renew(store, known) is None and other.claim())
         assert again.fire == forgotten.fire
         assert again.fence > forgotten.fence > known.fence

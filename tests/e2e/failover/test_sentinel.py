@@ -37,7 +37,7 @@ def test_nodes_follow_the_master_when_it_is_killed(group: Guarded, tmp_path: Pat
 def test_launches_that_only_an_isolated_master_acknowledged_are_repeated_and_reported(
     group: Guarded, tmp_path: Path
 ) -> None:
-    """One node reaches the master and not the Sentinels, who promote a replica: it must not go on there."""
+    """One node reaches only the old master.  The Sentinels promote a replica: that node must stop."""
     ways = [Proxy(one.port) for one in group.sentinels]
     with running(tmp_path, sentinel_url(ways), group.url) as fleet:
         group.fronts[0].shut_out(REPLICAS)
@@ -52,11 +52,11 @@ def test_launches_that_only_an_isolated_master_acknowledged_are_repeated_and_rep
         assert fleet.nodes[0].events("store-back") == []
         group.fronts[0].let_in()
         for way in ways:
-            way.mend()
+            way.restore()
         fleet.wait_all_say("new-epoch")
         fleet.wait_more(1)
         fleet.stop()
-        assert repeated(fleet), "the old master acknowledged launches that nobody else knew of"
+        assert repeated(fleet), "the old master acknowledged launches that no other server knew of"
         assert_sound(fleet)
         assert_unbroken(fleet)
 
@@ -75,7 +75,7 @@ def test_a_replicated_claim_survives_a_failover(group: Guarded) -> None:
         with closing(open_store(group.url)) as other:
             until("it answers", lambda: renew(other, claim) is None)
             node = Asker(other, "n2")
-            assert node.ask().claims == (), "it is calm"
+            assert node.ask().claims == (), "it must not grant yet"
             until("it grants", lambda: renew(other, claim) is None and node.claim())
             assert keys(node.claim(repeat=True)) == ["a.c@1"]
 

@@ -89,7 +89,8 @@ def test_an_older_schema_is_migrated_once_and_keeps_its_fires(
 
         with ThreadPoolExecutor(THREADS) as pool:
             assert list(pool.map(upgrade, range(THREADS))) == [["a.c@1", "a.b@1"]] * THREADS
-        assert shared_server().sql(f"SELECT version, oldest FROM {name}.world") == [(newest, schema.OLDEST)]
+        look = f"SELECT number, oldest FROM {name}.schema_version"
+        assert shared_server().sql(look) == [(newest, schema.OLDEST)]
         assert finish(older, claim) is not None, "who was there before goes on"
         assert keys(Asker(older, "n2").claim()) == ["a.c@1"]
 

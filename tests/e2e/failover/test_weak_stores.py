@@ -1,5 +1,5 @@
-"""A store that is weaker than the promise: told once, refused where all is required, refused always where
-nothing can be kept."""
+"""A store with settings too weak for the guarantees: logged once, refused with `require: full`, and always
+refused if it cannot keep any of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Several hosts on this machine that share a store: nodes with an id and a folder each, as on machines.
 
-A node finds no lock of another: that one is dead, none of them can prove.  Their way to the store leads
-through a proxy, the tests' own does not.
+A node finds no lock of another, so it cannot prove another's death.  Nodes reach the store through a
+proxy, tests reach it directly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class Served(Protocol):
-    """A server, with a store that is nobody else's."""
+    """A server with a store that no other test uses."""
 
     @property
     def url(self) -> str: ...
@@ -61,7 +61,7 @@ class ServedRedis:
 
 
 class ServedPostgres:
-    """A database of its own and the role that owns it, on a server of the tests'."""
+    """A database with its own role, on the shared server."""
 
     def __init__(self, name: str, server: PostgresServer) -> None:
         self.server, self.name = server, name.replace("-", "_")
@@ -108,7 +108,7 @@ class Hosts(Fleet):
         return super().launch(*options, **self.env_of(f"host-{len(self.nodes)}"), **env)
 
     def env_of(self, host: str) -> dict[str, str]:
-        """What makes a node one of this host."""
+        """Return the environment of a node on this host."""
         folder = self.directory / host
         folder.mkdir(exist_ok=True)
         config = folder / "machine.yaml"
@@ -123,7 +123,7 @@ class Hosts(Fleet):
         self._prefix = ["unshare", "--uts", "sh", "-c", set_name, "sh"]
 
     def end(self) -> None:
-        """All nodes, at once."""
+        """Stop all nodes at once."""
         living = [node for node in self.nodes if node.process.poll() is None]
         for node in living:
             node.send(signal.SIGTERM)
@@ -157,7 +157,7 @@ def hosts_on(kind: str, directory: Path) -> Iterator[Hosts]:
 
 @contextmanager
 def watched(hosts: Hosts) -> Iterator[Hosts]:
-    """They are cleared up, and have said nothing but events."""
+    """Clear up the hosts, and check that they logged only events."""
     try:
         yield hosts
     finally:
@@ -167,7 +167,7 @@ def watched(hosts: Hosts) -> Iterator[Hosts]:
 
 
 def monotonic_of(instant: datetime) -> float:
-    """When it was, by the clock of the witness."""
+    """Convert an instant to the clock of the witness."""
     return instant.timestamp() - time.time() + time.clock_gettime(time.CLOCK_MONOTONIC)
 
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def once(folders: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
-    """What `make` gives for a folder of that name; where it fails, it has failed for all."""
+    """Return the result of `make` for a folder of that name; a failure counts for all processes."""
     base = folders.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, made = shared / name, shared / f"{name}.made"

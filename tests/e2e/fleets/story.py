@@ -19,7 +19,7 @@ TICKS = 4
 
 
 class Story:
-    """What happened, and what is left of it: it goes from one process to another."""
+    """The evidence of the run; it is pickled for other processes."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts, self.keys, self.witness = hosts, dict[str, str](), hosts.witness
@@ -62,7 +62,7 @@ class Story:
             self._hosts.witness.wait_start(name)
 
     def _held(self, name: str) -> Row:
-        """The fire, as anybody sees it while it runs."""
+        """The stored fire while it runs."""
         (row,) = self._hosts.find(key=self.keys[name], state="claimed")
         return row
 
@@ -100,6 +100,6 @@ class Story:
         return end
 
     def due(self, name: str) -> list[Row]:
-        """What was due of a job before the hosts were shut down, oldest first."""
+        """The fires of a job that were due before the hosts were shut down, oldest first."""
         found = [row for row in self.rows.values() if row.fire.job == f"t.{name}"]
         return [row for row in found if row.fire.origin == "schedule" and row.fire.due_at <= self.until]

@@ -1,4 +1,4 @@
-"""What people test of a distributed cron, with conditions under which nothing passes by accident.
+"""The behaviours that people test in a distributed cron.
 
 Two hosts live through one story for each kind of store, and each behaviour is looked for in what the
 witness, the store and the nodes tell of it.  Takeover after a kill is in `test_fleet_deaths.py`, a store

@@ -12,7 +12,7 @@ from tests.equipment.fleet import NEVER, Seen, wait_for
 from detent.stores.registry import open_store
 
 CLAIM_S = 3
-SLACK_S = 3.0  # for a busy machine: what is promised is one claim
+SLACK_S = 3.0  # room for a busy machine: the guarantee is one claim
 BACKOFF_S = 1.0  # before another attempt
 
 
@@ -84,7 +84,7 @@ def test_replace_and_kill_reach_another_host_and_end_its_work_even_if_its_node_i
 
 
 def _fire(hosts: Hosts) -> Seen:
-    """One of a second of its own: the newer one replaces, and fires by hand are due at whole seconds."""
+    """Fire the job in a new second: manual fires are due at whole seconds, and the newer one replaces."""
     launched, this_second = len(hosts.witness.starts("job")), int(time.time())
     wait_for(lambda: int(time.time()) > this_second)
     key = hosts.fire("job")
@@ -98,6 +98,8 @@ def _assert_ended(hosts: Hosts, one: Seen, following: Seen, outcome: tuple[str, 
     row = hosts.wait_over(one.key)
     assert row.outcome is not None
     assert outcome in (row.outcome[:2], row.outcome.kind)
-    kind = row.outcome.kind  # which is told a moment after it is recorded
-    told = wait_for(lambda: [node for node in hosts.nodes if node.events(kind, fire=one.key)], what="its end")
-    assert len(told) == 1, "the end of a fire is told by one node"
+    kind = row.outcome.kind  # logged shortly after it is recorded
+    reporting = wait_for(
+        lambda: [node for node in hosts.nodes if node.events(kind, fire=one.key)], what="its end"
+    )
+    assert len(reporting) == 1, "exactly one node reports the end of a fire"

@@ -59,6 +59,7 @@ def test_two_manifests_with_one_app_name_both_run(any_fleet: Fleet) -> None:
 def test_a_job_that_no_living_node_holds_is_removed_with_a_reason(any_fleet: Fleet) -> None:
     staying, leaving = start_with(any_fleet, "a.yaml", "one"), start_with(any_fleet, "b.yaml", "two")
     any_fleet.witness.wait_start("two")
+    wait_until_nodes_know_each_other(any_fleet, 2)  # else the staying node would look only once a minute
     leaving.end()
     starts = len(any_fleet.witness.starts("two"))
     assert staying.wait("deployed")["removed"] == ["t.two"]

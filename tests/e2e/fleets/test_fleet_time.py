@@ -62,11 +62,11 @@ def _later_than(hosts: Hosts, at: float) -> list[Any]:
 def _assert_nodes_are_told(hosts: Hosts) -> None:
     """`detent nodes` has all three, with their clocks, versions and one fingerprint."""
 
-    def told() -> list[dict[str, Any]]:
+    def heartbeats() -> list[dict[str, Any]]:
         found = json.loads(hosts.ask("nodes", "-o", "json"))
         return found if len(found) == len(CLOCKS_S) else []
 
-    nodes = wait_for(told, what="three heartbeats")
+    nodes = wait_for(heartbeats, what="three heartbeats")
     assert [node["node"] for node in nodes] == [node.instance for node in hosts.nodes]
     assert [node["host"] for node in nodes] == ["host-0", "host-1", "host-2"]
     assert [round(node["clock_offset_ms"] / 1000) for node in nodes] == [round(ahead) for ahead in CLOCKS_S]
@@ -76,7 +76,7 @@ def _assert_nodes_are_told(hosts: Hosts) -> None:
 
 
 def _assert_each_instant_fired_once(hosts: Hosts, began: float, ended: float, stopped: str) -> None:
-    """What the stopped node had claimed is lost with it, and is not launched again."""
+    """The fires that the stopped node had claimed are lost, and are not launched again."""
     hosts.witness.assert_launched_once()
     assert [one for one in hosts.witness.starts("tick") if not one.free] == []
     rows = hosts.due("tick", instant(ended - 1))

@@ -82,7 +82,7 @@ def suffer(kind: str, trouble: Trouble, directory: Path) -> None:
         assert len(hosts.witness.starts()) == launched, "nothing runs without a claim"
         assert node.process.poll() is None
 
-        trouble.mend(hosts)
+        trouble.end(hosts)
         node.wait("store-back")
         launched = len(hosts.witness.starts("tick"))
         resumed = hosts.witness.wait_start("tick", after=launched, within_s=QUARANTINE_S + PATIENCE_S)
@@ -146,11 +146,11 @@ def test_a_node_waits_for_a_slow_store(hosts: Hosts) -> None:
     key = hosts.fire("long")
     work = hosts.witness.wait_start("long")
     node.wait("success")  # its connections are open by now: opening one takes several slow answers
-    hosts.proxy.delay(2.0)
+    hosts.proxy.delay(1.0)
     hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")) + 2)
     assert work.alive() and hosts.row(key).state == "claimed"
     assert node.events("store-unavailable") == [] == node.events("claim-lost")
-    hosts.proxy.mend()
+    hosts.proxy.restore()
     hosts.nodes[0].kill()
     hosts.witness.assert_launched_once()
     hosts.witness.assert_no_overlap()
@@ -167,10 +167,10 @@ def test_a_node_waits_for_an_absent_store_at_its_start_unless_no_wait_is_given(h
     assert hasty.events() == []
     hosts.nodes.remove(hasty)  # its line is not an event
 
-    told = waiting.wait("store-unavailable")["error"]
-    assert f"127.0.0.1:{hosts.proxy.port}" in told and told.endswith("; the node starts when it answers")
+    error = waiting.wait("store-unavailable")["error"]
+    assert f"127.0.0.1:{hosts.proxy.port}" in error and error.endswith("; the node starts when it answers")
     assert waiting.events("started") == []
-    hosts.proxy.mend()
+    hosts.proxy.restore()
     waiting.wait("store-back")
     hosts.witness.wait_start("tick")
     hosts.end()
@@ -190,4 +190,4 @@ def test_a_wrong_password_at_the_start_is_reported(hosts: Hosts) -> None:
     (said,) = [line for line in refused.plain_lines() if line]
     assert said.startswith("detent: the ") and "password" in said
     hosts.nodes.remove(refused)
-    password.mend(hosts)
+    password.end(hosts)

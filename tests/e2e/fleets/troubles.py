@@ -23,7 +23,7 @@ LOG = "log-disk"  # where a PostgreSQL with a small disk has its write-ahead log
 
 class Trouble(NamedTuple):
     begin: Callable[[Hosts], object]
-    mend: Callable[[Hosts], object]
+    end: Callable[[Hosts], object]
     forgets: bool = False  # the store comes back empty
     needs: str = ""  # "small disk": a server of its own on a small disk
 
@@ -39,8 +39,8 @@ def _postgres(hosts: Hosts) -> ServedPostgres:
 
 
 ON_THE_WAY = {
-    "refused": Trouble(lambda hosts: hosts.proxy.refuse(), lambda hosts: hosts.proxy.mend()),
-    "black-holed": Trouble(lambda hosts: hosts.proxy.swallow(), lambda hosts: hosts.proxy.mend()),
+    "refused": Trouble(lambda hosts: hosts.proxy.refuse(), lambda hosts: hosts.proxy.restore()),
+    "black-holed": Trouble(lambda hosts: hosts.proxy.swallow(), lambda hosts: hosts.proxy.restore()),
 }
 
 

@@ -22,14 +22,14 @@ GO = threading.Event()
 
 @pytest.fixture(autouse=True)
 def as_in_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has set up logging in it before; here, another test's guest may have."""
+    """In a new process logging is not set up yet; here, another test may have done so."""
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
 
 
 def add(a: int, b: int = 0) -> int:
     logging.getLogger("billing").info("adding %s", a)
-    logging.getLogger("billing").debug("nobody sees this")
+    logging.getLogger("billing").debug("not shown")
     return a + b
 
 
@@ -120,7 +120,7 @@ def test_how_a_call_in_this_process_ends(
     assert (ended.status, ended.error) == (status, error)
     assert (json.loads(ended.result) if ended.result else None) == result
     assert ended.tail.decode().endswith(tail)
-    assert b"nobody sees this" not in ended.tail
+    assert b"not shown" not in ended.tail
 
 
 def test_concurrent_calls_have_separate_logs() -> None:

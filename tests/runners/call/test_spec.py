@@ -6,29 +6,27 @@ from datetime import UTC, datetime
 import pytest
 
 from detent import Detent, UsageError
-from detent.model import Call, Claim, Command, Fire, Policy
+from detent.model import Call, Claim, Fire, Policy
 from detent.runners.call.spec import call_spec, guard_spec, pool_spec, setup_of
 from detent.runners.call.store import NodeStore, set_store
-from detent.runners.command import command_env
+from detent.runners.command import fire_env
 
 DUE = datetime(2026, 3, 1, 2, tzinfo=UTC)
 FIRE = Fire("a.b@1", "a.b", DUE, run_id="r1", policy=Policy(timeout_s=5, max_running=3))
 CLAIM = Claim(FIRE, "n.1", fence=9, attempt=2, ttl_s=30, expires_at=DUE, previous_success_at=DUE)
 CALL = Call("billing:send", '{"a": [1, "ü"]}', work_dir="/x", kill_after_s=3)
-WORDS = ("python", "child")
 STORE = NodeStore("a", "redis://:secret@db", {"key_prefix": "p"}, {"DETENT_STORE": "redis://:secret@db"})
 
 
-def test_the_environment_of_a_pool_has_no_variables_of_a_fire() -> None:
-    env = command_env({"A": "1", "DETENT_STORE": "x"}, CLAIM, Command((), env=(("B", "2"),)))
-    home = pool_spec(CALL, WORDS, env, "n.1")
-    assert dict(home.env) == {"A": "1", "B": "2", "DETENT_NODE": "n.1"}
-    assert (home.words, home.work_dir, home.user) == (WORDS, "/x", "")
+def test_the_environment_of_a_pool_names_its_node() -> None:
+    pool = pool_spec(CALL, {"A": "1"}, "n.1")
+    assert dict(pool.env) == {"A": "1", "DETENT_NODE": "n.1"}
+    assert (pool.work_dir, pool.user) == ("/x", "")
 
 
 def test_the_name_of_a_pool_depends_on_directory_environment_and_user() -> None:
     def name(call: Call = CALL, **env: str) -> str:
-        return pool_spec(call, WORDS, {"PATH": "/bin", **env}, "n.1").name
+        return pool_spec(call, {"PATH": "/bin", **env}, "n.1").name
 
     assert name() == name(CALL._replace(function="other:one", args="[]", kill_after_s=1.0))
     others = {name(CALL._replace(work_dir="/y")), name(CALL._replace(user="u")), name(A="1"), name(A="2")}
@@ -49,8 +47,8 @@ def test_a_child_gets_the_store_and_one_of_another_user_gets_no_password() -> No
 
 
 def test_a_request_has_the_arguments_and_the_variables_of_the_fire() -> None:
-    variables = command_env({}, CLAIM, Command(()))
-    spec = call_spec(CLAIM, CALL, pool_spec(CALL, WORDS, {}, "n.1"), variables)
+    variables = fire_env(CLAIM)
+    spec = call_spec(CLAIM, CALL, pool_spec(CALL, {}, "n.1"))
     assert json.loads(spec.request) == {
         "id": "r1.2.9",
         "function": "billing:send",

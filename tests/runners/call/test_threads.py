@@ -13,7 +13,7 @@ PATIENCE_S = 60.0
 
 
 def idents(pool: Threads, count: int) -> set[int]:
-    """The threads of so many calls that run at once."""
+    """Return the threads of this many concurrent calls."""
     barrier, seen = threading.Barrier(count), queue.SimpleQueue[int]()
 
     def call() -> None:
@@ -26,7 +26,7 @@ def idents(pool: Threads, count: int) -> set[int]:
 
 
 def settle(pool: Threads, idle: int) -> None:
-    """Until so many wait for a call: there is no event for that."""
+    """Wait until this many threads are idle; there is no event for that."""
     give_up_at = time.monotonic() + PATIENCE_S
     while pool._idle != idle:
         assert time.monotonic() < give_up_at, f"{pool._idle} are idle, and not {idle}"
@@ -52,7 +52,7 @@ def test_an_idle_thread_ends() -> None:
 
 
 class Impatient:
-    """Calls that come just after nobody would wait for them any more."""
+    """Calls that arrive just after the idle timeout of a thread."""
 
     def __init__(self) -> None:
         self.calls, self.has_come = queue.SimpleQueue[Act](), threading.Event()
@@ -87,15 +87,15 @@ def test_no_call_is_left_to_a_thread_that_is_about_to_end() -> None:
 
 
 def test_a_call_that_raises_ends_only_its_own_thread() -> None:
-    pool, told = Threads(), queue.SimpleQueue[str]()
-    before, threading.excepthook = threading.excepthook, lambda found: told.put(str(found.exc_value))
+    pool, errors = Threads(), queue.SimpleQueue[str]()
+    before, threading.excepthook = threading.excepthook, lambda found: errors.put(str(found.exc_value))
 
     def fail() -> None:
         raise ValueError("no such customer")
 
     try:
         pool.run(fail)
-        assert told.get(timeout=PATIENCE_S) == "no such customer"
+        assert errors.get(timeout=PATIENCE_S) == "no such customer"
     finally:
         threading.excepthook = before
     assert len(idents(pool, 2)) == 2

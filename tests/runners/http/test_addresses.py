@@ -98,7 +98,7 @@ SPELLINGS = r"""
 """
 
 
-def test_a_hundred_spellings_of_what_is_not_public_are_refused() -> None:
+def test_a_hundred_spellings_of_private_addresses_are_refused() -> None:
     spellings = [one.replace("\\u00ad", "\u00ad") for one in SPELLINGS.split()]
     assert len(set(spellings)) >= 130
     with answering(OK) as served:
@@ -109,8 +109,8 @@ def test_a_hundred_spellings_of_what_is_not_public_are_refused() -> None:
         assert visits(served) == 0
 
 
-def test_many_of_these_spellings_do_lead_here_where_nothing_is_checked() -> None:
-    """So the test before this one shows something."""
+def test_without_the_check_many_of_these_spellings_reach_this_machine() -> None:
+    """Proves that the test before this one tests something."""
     short = [
         one for one in SPELLINGS.split() if one.isascii() and one[0].isdigit() and not one.endswith(".io")
     ]
@@ -183,7 +183,7 @@ def test_the_resolver_is_asked_only_once() -> None:
 
 
 def test_a_connection_to_another_address_is_closed_unused() -> None:
-    """The system connects 0.0.0.0 to 127.0.0.1: only the connected socket tells."""
+    """The system connects 0.0.0.0 to 127.0.0.1: only the connected socket shows it."""
     with answering(OK) as served:
         why = refused(f"http://0.0.0.0:{served.port}/", Reach(("0.0.0.0",)), Names([]))
         assert why == "the connection led to 127.0.0.1, which is no address of 0.0.0.0"

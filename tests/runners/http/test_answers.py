@@ -85,7 +85,7 @@ def test_an_answer_is_read_however_it_is_framed(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", [OK, b"HTTP/1.1 204 Done\r\n\r\n", WHOLE["in chunks"]])
-def test_a_server_that_does_not_hang_up_is_not_waited_for(answer: bytes) -> None:
+def test_the_runner_does_not_wait_for_a_server_to_close(answer: bytes) -> None:
     def script(peer: socket.socket, over: threading.Event) -> None:
         peer.sendall(answer)
         silent(peer, over)
@@ -124,7 +124,7 @@ def test_the_answer_to_a_head_request_has_no_body() -> None:
     assert end.outcome == Outcome("succeeded")
 
 
-def test_of_a_long_answer_the_end_is_kept() -> None:
+def test_the_end_of_a_long_answer_is_kept() -> None:
     body = b"a" * 100_000 + b"b" * (TAIL_MAX - 1)
     with answering(b"HTTP/1.1 200 OK\r\n\r\n" + body) as served:
         assert attempt(served.url).tail == b"a" + b"b" * (TAIL_MAX - 1)
@@ -156,7 +156,7 @@ def test_an_answer_counts_although_the_server_did_not_read_the_whole_request() -
 
 
 def test_a_refused_connection_is_named() -> None:
-    with socket.socket() as held:  # bound and not listening: nobody else can take the port meanwhile
+    with socket.socket() as held:  # bound and not listening: no other process can take the port
         held.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{held.getsockname()[1]}"
         end = attempt(f"http://{place}/")

@@ -1,4 +1,4 @@
-"""The limits of an HTTP attempt: the deadline, trust, being told to stop; and whom TLS trusts."""
+"""The limits of an HTTP attempt: the deadline, trust and stop requests; and which certificates TLS trusts."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ from detent.rules.outcomes import CLAIM_EXPIRED, NOT_SENT, replaced_by
 from detent.runners.http.connection import POLL_S, Address, Interrupted, Watch, connect, reach
 from detent.runners.lifeline import TAIL_MAX, Lifeline
 
-# Limits: the deadline, trust, and being told to stop.
+# Limits: the deadline, trust, and stop requests.
 
 
 def interim_without_end(peer: socket.socket, over: threading.Event) -> None:
@@ -75,7 +75,7 @@ def test_a_server_that_never_shakes_hands_does_not_outlive_the_deadline() -> Non
 
 @contextlib.contextmanager
 def unanswering() -> Iterator[socket.socket]:
-    """A port that leaves whoever connects without an answer, not even a refusal."""
+    """A port that neither accepts nor refuses connections."""
     with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -86,7 +86,7 @@ def unanswering() -> Iterator[socket.socket]:
         yield full
 
 
-def test_a_connection_that_nobody_accepts_does_not_outlive_the_deadline() -> None:
+def test_a_connection_that_is_never_accepted_does_not_outlive_the_deadline() -> None:
     with unanswering() as full:
         end = attempt(f"http://127.0.0.1:{full.getsockname()[1]}/", timeout_s=0.6)
     assert end.outcome == Outcome("timed-out", "after 0.6 s, while connecting")

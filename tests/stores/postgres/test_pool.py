@@ -61,11 +61,14 @@ def test_the_url_says_how_many_connections_a_process_has(server: Server) -> None
         assert len(_sessions(server, name)) == 2
 
 
-def test_the_error_of_a_busy_pool_says_how_to_enlarge_it(server: Server) -> None:
+def test_the_error_of_a_busy_pool_says_how_to_enlarge_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(PostgresStore(f"{server.url}&pool_size=1", new_name())) as store:
-        links = store._links
-        with links._link(), pytest.raises(StoreUnavailable, match=r"all 1 connections .* raise pool_size"):
-            links.call("notes", "{}", 0.2)
+        monkeypatch.setattr("detent.stores.postgres.driver.SOON_S", 0.2)
+        busy = pytest.raises(StoreUnavailable, match=r"all 1 connections .* raise pool_size")
+        with store._links.link(), busy:
+            store.notes("a")
         assert store.notes("a") == []
 
 

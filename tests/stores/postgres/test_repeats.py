@@ -11,64 +11,20 @@ from random import Random
 from threading import Barrier, Event
 from typing import Any
 
-from psycopg.errors import SerializationFailure
 from tests.equipment.postgres_server import (
     PATIENCE_S,
-    ClockedStore,
     Server,
-    Session,
-    held,
     new_name,
-    wait_until,
 )
 
 from detent.model import Ask, Report
 from detent.stores.postgres.store import PostgresStore
-from detent.stores.postgres.values import ask_json
-from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire
+from detent.stores.sql.server_clock import Recollection
+from detent.testing.stores.fixtures import DONE, Asker, finish, fire
 
 HOLE_S = 20.0  # nothing gets through for so long
 ROUNDS = 15
 LIVES_S = 3.0
-
-
-def test_the_clock_is_not_corrected_beside_a_call_that_uses_it(
-    server: Server, clocked: ClockedStore, clock: FakeClock
-) -> None:
-    clocked.put([fire("a.b@1"), fire("a.c@1", queue="db")])
-    watermarks = clocked.look("a")
-    known = {"epoch": watermarks.epoch, "mono": clock.wall()}
-    clock.pass_time(HOLE_S)
-    late = {"memory": known | {"least": 0.0, "most": 0.1}}
-    since = {"memory": known | {"least": HOLE_S, "most": HOLE_S + 0.1}}
-    sessions = [Session(server, clocked) for _ in range(3)]
-    with ThreadPoolExecutor(2) as pool:
-        first, second, third = sessions
-        first.call("notes", {"app": "a", "prefix": ""} | late, clock.wall())  # the clock seems to be ahead
-        ask = ask_json(Ask("a", "n2", 1, ttl_s=TTL_S)) | since
-        setting = pool.submit(_send, second, ask, clock.wall())
-        wait_until(lambda: held(server, clocked))
-        first.db.commit()
-        setting.result(PATIENCE_S)
-        ask = ask_json(Ask("a", "n3", 1, queues=("db",), ttl_s=TTL_S)) | late
-        going_by_it = pool.submit(_send, third, ask, clock.wall())
-        wait_until(lambda: going_by_it.done() or held(server, clocked))
-        second.db.commit()
-        [claim] = going_by_it.result(PATIENCE_S)["claims"]
-    for session in sessions:
-        session.close()
-    clock.pass_time(TTL_S - 1)
-    document = {"claims": [{"place": 0, "key": claim["key"], "fence": claim["fence"], "ttl": TTL_S}]}
-    assert clocked._call("renew", document)["stops"] == [None], "it lives for its ttl"
-
-
-def _send(session: Session, ask: Any, wall: float) -> Any:
-    """Like `Links.call`: repeats a call that changed nothing."""
-    while True:
-        try:
-            return session.call("claim", ask, wall)
-        except SerializationFailure:
-            session.db.rollback()
 
 
 class Caller(PostgresStore):
@@ -79,7 +35,9 @@ class Caller(PostgresStore):
         super().__init__(server.url, schema, lambda: self.at_s)
 
     def knows(self, memory: tuple[str, float], at_s: float) -> Caller:
-        self._memory, self.at_s = (*memory, 0.0, 0.0), at_s
+        self.driver._recollection = Recollection()
+        self.driver._recollection.learn(*memory, 0.0, 0.0)
+        self.at_s = at_s
         return self
 
 
@@ -131,6 +89,6 @@ def _forget_some_time(server: Server, schema: str, keys: list[str]) -> None:
 
 def _memory(server: Server, schema: str) -> tuple[str, float]:
     """The memory of a client that called before that time."""
-    look = "SELECT era, extract(epoch FROM clock_timestamp())::float8 - steps"
+    look = "SELECT epoch, extract(epoch FROM clock_timestamp())::float8 - steps"
     [(epoch, mono)] = server.sql(f"{look} FROM {schema}.world")
     return epoch, mono - HOLE_S

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import psycopg
 import pytest
-from tests.equipment.postgres_server import PATIENCE_S, Server, Session, held, new_name, schema_of, wait_until
+from tests.equipment.postgres_server import PATIENCE_S, Server, held, new_name, schema_of, wait_until
 
 from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
-from detent.model import Ask, Policy, Query
+from detent.model import Ask
 from detent.rules.outcomes import CLAIM_GONE
 from detent.stores.postgres.link import Links, Silence
-from detent.stores.postgres.schema import VERSION, sections
+from detent.stores.postgres.schema import VERSION
 from detent.stores.postgres.store import PostgresStore
-from detent.stores.postgres.values import Json
 from detent.stores.registry import open_store
 from detent.testing.stores.fixtures import Asker, fire, found, keys, renew
 
@@ -54,7 +52,7 @@ def test_opening_an_existing_store_changes_nothing(server: Server, store: Postgr
 
 def test_a_schema_that_is_too_new_is_refused_with_what_to_do(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.b@1")])
-    server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 2}, oldest = {VERSION + 1}")
+    server.sql(f"UPDATE {schema_of(store)}.schema_version SET number = {VERSION + 2}, oldest = {VERSION + 1}")
     store.close()
     with pytest.raises(StoreMismatch, match=rf"has version {VERSION + 2}, .* upgrade detent"):
         store.put([fire("a.b@2")])
@@ -62,72 +60,9 @@ def test_a_schema_that_is_too_new_is_refused_with_what_to_do(server: Server, sto
 
 def test_a_newer_schema_that_allows_this_version_is_used(server: Server, store: PostgresStore) -> None:
     store.put([fire("a.b@1")])
-    server.sql(f"UPDATE {schema_of(store)}.world SET version = {VERSION + 1}")
+    server.sql(f"UPDATE {schema_of(store)}.schema_version SET number = {VERSION + 1}")
     store.close()
     assert found(store) == ["a.b@1"]
-
-
-def test_a_schema_of_the_version_before_is_upgraded(server: Server, store: PostgresStore) -> None:
-    name, tables = schema_of(store), ";".join(step for version, step in sections() if version < VERSION)
-    rows = [_NEW_ROW | one | {"id": n, "run_at": n} for n, one in enumerate(_old_fires(), start=1)]
-    server.sql(f"""
-        CREATE SCHEMA {name}; SET search_path TO {name}; {tables};
-        CREATE FUNCTION claim(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
-        INSERT INTO world VALUES (1, {VERSION - 1}, 1, 'an epoch', '', 'another', 0, 0, 0, 0);
-        INSERT INTO fires SELECT * FROM jsonb_populate_recordset(NULL::fires, '{json.dumps(rows)}');
-        UPDATE fires SET state = 'over', outcome = 'failed exit 1' WHERE id = 1;
-        INSERT INTO attempts VALUES (1, 1, 'n0', 7, 0, 1, 'failed exit 1', 1, 1, '', '');
-    """)
-    assert [row.fire.key for row in store.find(Query(kinds=("failed",)))] == ["a.b@1"]
-    (row,) = store.find(Query(key="a.b@1"))
-    assert [attempt.fence for attempt in row.attempts] == [7]
-    store.notes("a")  # here its new epoch begins
-    server.sql(f"UPDATE {name}.world SET calm_until = 0")
-    assert keys(Asker(store).claim()) == ["a.b@2"]
-    assert store.forget(["a.b@1"]) == 1
-    assert server.sql(f"SELECT count(*) FROM {name}.attempts") == [(0,)]
-
-
-def test_a_program_of_the_version_before_can_use_this_schema(server: Server, store: PostgresStore) -> None:
-    store.put([fire("a.c@1", origin="push", policy=Policy("Allow", breaker="smtp"))])
-    with closing(Session(server, store)) as other:
-        assert other.call("put", {"fires": _old_fires(), "delay": 0})["fresh"] == [0, 1]
-        ask = {"app": "a", "node": "n1", "number": 1, "limit": 9, "queues": ["default"]}
-        ask |= {"ttl": 0, "dead": [], "without": [], "hooks": 8}
-        claims = other.call("claim", ask)["claims"]
-        assert [claim["key"] for claim in claims] == ["a.c@1", "a.b@1", "a.b@2"]
-        query = {"app": "a", "job": "", "key": "", "state": "", "origins": [], "since": None, "until": None}
-        assert len(other.call("find", query | {"limit": 9})["rows"]) == 3
-
-
-_NEW_ROW: Json = {
-    "app": "a",
-    "state": "pending",
-    "waits": False,
-    "aside": False,
-    "counts": True,
-    "node": "",
-    "ran_node": "",
-    **dict.fromkeys(("attempt", "fence", "asked", "ttl", "expires", "renewed"), 0),
-    **dict.fromkeys(("ran_fence", "ran_at", "over_at"), 0),
-    "breaker": "",
-}
-
-
-def _old_fires() -> list[Json]:
-    """Two fires as a program of the version before writes them."""
-    whole: Json = {
-        "job": "a.b",
-        "due": 0,
-        "queue": "default",
-        "concurrency": "Allow",
-        "width": 1,
-        "claim_s": 30,
-    }
-    whole |= {"grace_s": 0, "catch_up": "latest", "late_hooks": [], "origin": "manual", "instants": 1}
-    whole |= dict.fromkeys(("run_id", "lane", "policy", "revision", "payload"), "")
-    whole |= dict.fromkeys(("start_by", "first"))
-    return [whole | {"place": n, "key": f"a.b@{n + 1}"} for n in range(2)]
 
 
 def test_a_schema_of_another_program_is_refused_and_left_alone(server: Server, store: PostgresStore) -> None:
@@ -214,12 +149,12 @@ def test_an_ask_whose_backend_was_killed_is_repeated_with_its_number(
     with psycopg.connect(server.url) as other, ThreadPoolExecutor(1) as pool:
         other.execute(f"LOCK TABLE {schema}.asks")
         call = pool.submit(store.claim, ask)
-        ((pid,),) = wait_until(lambda: held(server, store))
+        ((pid,),) = wait_until(lambda: held(server))
         server.sql("SELECT pg_terminate_backend(%s)", pid)
         assert isinstance(call.exception(PATIENCE_S), StoreUnavailable)
     first = store.claim(ask).claims
     assert [claim.fire.key for claim in first] == ["a.b@1"]
-    ours = f"FROM pg_stat_activity WHERE query LIKE '%{schema}%' AND pid <> pg_backend_pid()"
+    ours = f"FROM pg_stat_activity WHERE application_name = '{schema}'"
     server.sql(f"SELECT pg_terminate_backend(pid) {ours}")
     wait_until(lambda: not server.sql(f"SELECT pid {ours}"))
     again = store.claim(ask).claims  # it finds its connection gone, and opens another

@@ -10,6 +10,7 @@ import pytest
 from tests.equipment.redis_server import RedisServer
 
 from detent.model import Fire, Outcome, Policy, Query, Rate, Report, Verdict
+from detent.rules.decide import DELAYS_MAX
 from detent.rules.outcomes import missed
 from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
@@ -19,7 +20,6 @@ from detent.testing.stores.fixtures import AGAIN, DONE, OVER, TTL_S, Asker, Fake
 ALLOW = Policy("Allow", claim_s=TTL_S)
 MAIL = ALLOW._replace(breaker="smtp", breaker_threshold=1, breaker_cooldown_s=30.0)
 REFUSED = Verdict(Outcome("failed", "refused", "backend"))
-PUT_OFF_MAX = 300  # as claim.lua has it
 MANY = 3000
 
 
@@ -50,10 +50,6 @@ def _messages(count: int, queue: str = "mail", policy: Policy = ALLOW, **fields:
     ]
 
 
-def _calls(server: RedisServer, command: str) -> int:
-    return int(server.call("INFO", "commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
-
-
 def _kinds(server: RedisServer) -> set[str]:
     """The kinds of the store's keys."""
     return {key.decode().rpartition("}:")[2].partition(":")[0] for key in server.call("KEYS", "*")}
@@ -74,16 +70,6 @@ def test_a_long_queue_does_not_slow_down_asks_for_other_queues(
         assert len(node.claim(queues=with_priorities([f"quick-{pushed}"]))) == 1
         costs.append(server.commands_run() - before)
     assert costs[1] == costs[2]
-
-
-def test_an_ordinary_ask_reads_only_what_it_needs(server: RedisServer, store: RedisStore) -> None:
-    store.put([fire("a.z@1", policy=Policy("Forbid", claim_s=TTL_S), lane="a.z"), *_messages(5)])
-    node = Asker(store)
-    assert node.claim(queues=["default", "mail"], limit=1)[0].fire.key == "a.z@1"
-    before = _calls(server, "hgetall")
-    for _ in range(3):
-        assert len(node.claim(queues=["mail"], limit=1)) == 1
-    assert _calls(server, "hgetall") - before == 0, "nobody stopped early"
 
 
 def test_a_queue_that_is_named_twice_grants_once(store: RedisStore) -> None:
@@ -125,14 +111,16 @@ def test_open_fires_are_found_behind_a_long_history(server: RedisServer, store: 
 def test_one_ask_delays_a_bounded_number_of_fires(
     server: RedisServer, store: RedisStore, clock: FakeClock
 ) -> None:
-    store.put(_messages(2 * PUT_OFF_MAX + 2, policy=MAIL))
+    store.put(_messages(DELAYS_MAX + 100, policy=MAIL))
     store.put(_messages(1, "slow"))
     node, queues = Asker(store), ["mail", "slow"]
     _answers(store, *node.claim(limit=1, queues=["mail"]), verdict=REFUSED)
-    answers = [node.ask(queues=queues) for _ in range(3)]
-    assert [keys(answer.claims) for answer in answers] == [[], [], ["a.b@slow-00000"]]
-    assert answers[0].next_in_s < 0.1, "there is more to put off"
-    _answers(store, *answers[2].claims)
+    first = node.ask(queues=queues)
+    assert keys(first.claims) == ["a.b@slow-00000"]
+    assert store.count("a")["mail"].pending == 99
+    node.ask(queues=queues)
+    assert store.count("a")["mail"].pending == 0
+    _answers(store, *first.claims)
     clock.pass_time(30)
     assert len(node.claim(queues=queues)) == 1, "the probe"
 
@@ -150,10 +138,10 @@ def test_pruning_removes_all_keys_of_a_message(
         finish(store, claim, OVER, tail=b"output", result="1")
     clock.pass_time(TTL_S)
     finish(store, node.claim_one(queues=queues))
-    clock.pass_time(90_000)
-    assert store.prune("a", 10, 1000) == 5
+    clock.pass_time(32 * 86_400)
     store.note("a", RATE + "mail", "")
-    assert _kinds(server) == {"world", "succeeded", "jobs", "bell", "detent"}
+    assert store.prune("a", 10, 1000) == 5
+    assert _kinds(server) == {"world", "bell", "detent"}
 
 
 def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisStore) -> None:
@@ -165,17 +153,6 @@ def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisSto
     assert store.prune("a", 1000, keep=10) == MANY // 2 - 10
     assert store.prune("a", 1000, keep=10) == 0
     assert len(store.find(Query(state="over", kinds=("failed",), limit=MANY))) == MANY // 2
-
-
-def test_versions_without_rates_do_not_find_messages(server: RedisServer, store: RedisStore) -> None:
-    """They would read these indexes, and start the fires without charging the rate."""
-    store.put([*_messages(3), *_messages(3, job="a.c", lane="a.c")])
-    claims = Asker(store).claim(limit=2, queues=["mail"])
-    assert len(claims) == 2
-    theirs = {"pending", "plain", "claimed", "open", "done", "queues"}
-    assert not theirs & _kinds(server)
-    store.finish([Report(claim, DONE) for claim in claims])
-    assert not (theirs - {"done"}) & _kinds(server)
 
 
 def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -> None:

@@ -21,6 +21,7 @@ from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
+from detent.stores.redis.script import script_of
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 
@@ -99,7 +100,7 @@ def test_a_lost_reply_loses_no_claim(server: RedisServer) -> None:
     node = Asker(store)
     node.claim()
     direct.put([fire("a.b@1"), fire("a.c@1")])
-    proxy.lose()
+    proxy.lose(to=script_of("commit").function.encode())
     with pytest.raises(StoreUnavailable):
         node.claim()
     assert proxy.lost == 1, "it was sent once, and not again by the client"
@@ -169,12 +170,11 @@ def test_a_full_server_is_unavailable_and_leaves_no_partial_write(server: RedisS
     assert store.put([fire("a.c@1")]) == [True]
 
 
-@pytest.mark.parametrize("head", ["'\\217\\80' .. string.rep('x', 80) .. ", ""])
-def test_another_schema_is_refused(server: RedisServer, head: str) -> None:
+@pytest.mark.parametrize("other", ["99 and more", "\xd9\x50x"])
+def test_another_schema_is_refused(server: RedisServer, other: str) -> None:
     store = RedisStore(server.url)
     store.look("a")
-    other = f"redis.call('SET', KEYS[1], {head}cmsgpack.pack({{schema = 99, era = 'x', last = 0}}))"
-    server.call("EVAL", other, 1, "{detent:a}:world")
+    server.call("SET", "{detent:a}:world", other)
     with pytest.raises(StoreMismatch, match="incompatible version of detent: upgrade the older one"):
         store.look("a")
 
@@ -245,7 +245,7 @@ def test_a_waiter_is_woken_by_another_process(server: RedisServer) -> None:
 
 
 def test_close_ends_a_wait(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detent.stores.redis.store.BLOCK_S", 600.0)
+    monkeypatch.setattr("detent.stores.redis.session.BLOCK_S", 600.0)
     store, answers = RedisStore(f"{server.url}?socket_timeout=600"), []
     waiter = threading.Thread(target=lambda: answers.append(store.wait("a", 600)), daemon=True)
     waiter.start()
@@ -269,8 +269,7 @@ def test_pruning_leaves_no_keys_behind(server: RedisServer, clock: FakeClock) ->
         clock.pass_time(90_000)
         assert store.prune("a", 10, 1000) == 20
     kept = {key.rpartition(b":")[2].decode() for key in server.call("KEYS", "*")}
-    assert kept == {"world", "succeeded", "jobs", "bell", "apps"}
-    assert server.call("SCARD", "{detent:a}:jobs") <= 20
+    assert kept == {"world", "succeeded", "bell", "apps"}
 
 
 def test_more_fires_than_one_call_examines_are_pruned_and_found(
@@ -278,29 +277,12 @@ def test_more_fires_than_one_call_examines_are_pruned_and_found(
 ) -> None:
     store = opened(server, clock)
     store.put([fire(f"a.b@{n:04}") for n in range(1200)])
-    store.finish([Report(claim, DONE) for claim in Asker(store).claim(limit=1200)])
+    node = Asker(store)
+    store.finish([Report(claim, DONE) for _ in range(2) for claim in node.claim(limit=600)])
     assert len(found(store, limit=5000)) == 1200
     assert found(store, job="a.b", limit=450) == [f"a.b@{n:04}" for n in range(1199, 749, -1)]
     assert store.prune("a", 10, keep=30) == 1170
     assert found(store) == [f"a.b@{n:04}" for n in range(1199, 1169, -1)]
-
-
-def test_an_ask_without_room_reads_a_long_queue_part_by_part(server: RedisServer, clock: FakeClock) -> None:
-    """A fire that must be skipped is found behind hundreds that can run."""
-    store = opened(server, clock)
-    store.put([fire("a.z@1", "Forbid")])
-    Asker(store, "holder").claim_one()
-    plain = [fire(f"a.a@{n:04}") for n in range(500)]
-    store.put([*plain, *(fire(f"a.b@{n:04}", "Queue", lane=f"a.b{n}") for n in range(500))])
-    store.put([fire("a.z@2", "Forbid")])
-    node, answers = Asker(store), []
-    for _ in range(3):
-        clock.pass_time(1)
-        answers.append(node.ask(limit=0))
-        assert node.ask(limit=0).claims == (), "not so soon again"
-    assert [keys(answer.claims) for answer in answers] == [[], [], ["a.z@2"]]
-    assert 0 < answers[0].next_in_s < 1, "there is more to look at"
-    assert keys(node.claim(limit=2)) == ["a.a@0000", "a.a@0001"], "what can run comes in order"
 
 
 # Its clock is set.

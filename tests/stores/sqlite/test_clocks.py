@@ -149,7 +149,7 @@ def test_charges_outside_every_window_are_pruned(host: Host) -> None:
     host.clock.pass_time(4000)
     store.prune("a", 0, 0)
     with closing(sqlite3.connect(host.path)) as db:
-        assert db.execute("SELECT name FROM charges").fetchall() == [("sms",)]
+        assert db.execute("SELECT name FROM cells").fetchall() == [("charge/sms",)]
 
 
 def test_this_machine_has_a_boot_id() -> None:

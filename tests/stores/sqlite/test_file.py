@@ -340,7 +340,7 @@ def test_pruning_works_on_a_full_disk(tmp_path: Path, is_closed: bool) -> None:
                 _fill_with_history(store, 600)
         assert store.prune("a", 0, keep=0) >= 600
         assert found(store, state="over") == []
-        _fill_with_history(store, 600)  # where the older rows were
+        _fill_with_history(store, 300)  # where the older rows were
 
 
 @pytest.mark.root

@@ -28,7 +28,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
         with closing(sqlite3.connect(path)) as db:
             names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('fires')")]
             other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
-            other |= {"outcome": "'succeeded '"}
+            other |= {"outcome": """'["succeeded", "", "work", ""]'""", "kind": "'succeeded'"}
             copied = ", ".join(other.get(name, name) for name in names)
             db.execute(
                 "WITH RECURSIVE numbers(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)"
@@ -84,7 +84,7 @@ def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:
         counted += STEPS
         return 0
 
-    with store._file.reading() as link:
+    with store.driver.file.reading() as link:
         db = link.db
     db.set_progress_handler(count, STEPS)
     try:

@@ -11,9 +11,9 @@ import pytest
 from tests.stores.sqlite_pair import Pair, open_pair, rows
 
 from detent.model import Ask, Fire, Outcome, Policy, Query, Rate, Report
+from detent.rules.decide import DELAYS_MAX
 from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
-from detent.stores.sqlite.claim import DELAYS_MAX
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import DONE, GIVEN_BACK, Asker, finish, fire, later
 
@@ -121,7 +121,7 @@ def steps(store: SqliteStore, call: Callable[[], object]) -> int:
         nonlocal count
         count += 1
 
-    db = store._file._mine.link.db
+    db = store.driver.file._mine.link.db
     db.set_progress_handler(step, 100)
     call()
     db.set_progress_handler(None, 0)
@@ -164,7 +164,13 @@ def test_a_batch_of_reports_is_settled_like_single_ones(pair: Pair) -> None:
     grace = Policy("Forbid", grace_s=9.0)
     pair.put(*(message(number) for number in range(8)), fire("a.g@1", "Forbid", policy=grace, queue="mail"))
     pair.put(fire("a.s@1", policy=SMTP, queue="mail"), message(10, start_by=later(-5)))
-    asked = [store.claim(Ask("a", "n1", 1, 20, MAIL)).claims for store in pair.stores]
+    asked = [
+        sorted(
+            store.claim(Ask("a", "n1", 1, 20, MAIL)).claims,
+            key=lambda one: (one.disposition is not None, one.fire.key),
+        )
+        for store in pair.stores
+    ]
     told = {"status": 7, "took_s": 0.1234567, "tail": b"\xff", "result": '"\u00e9"'}
     for store, claims in zip(pair.stores, asked, strict=True):
         store.cancel(claims[2].fire.key)

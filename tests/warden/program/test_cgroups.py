@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.warden.warden_world import PATIENCE_S, World, until
+from tests.warden.warden_world import PATIENCE_S, World, until, warden_pid
 
 from detent.clock import boottime
 from detent.runners.command import Spec
@@ -24,7 +24,7 @@ def test_each_of_many_commands_has_its_own_cgroup_and_the_warden_returns_to_its_
 
     async def main() -> None:
         async with world.processes() as processes:
-            home = place_of(processes.warden_pid)
+            home = place_of(warden_pid(processes))
 
             def begin(spec: Spec) -> TaskHandle:
                 return processes.begin(spec, boottime() + PATIENCE_S)
@@ -35,7 +35,7 @@ def test_each_of_many_commands_has_its_own_cgroup_and_the_warden_returns_to_its_
             await until(lambda: all(work.pid for work in (*works, left)))
             places = {place_of(work.pid) for work in works}
             assert len(places) == len(works) and home not in places
-            assert place_of(left.pid) == home == place_of(processes.warden_pid)
+            assert place_of(left.pid) == home == place_of(warden_pid(processes))
 
     asyncio.run(main())
 
@@ -43,11 +43,11 @@ def test_each_of_many_commands_has_its_own_cgroup_and_the_warden_returns_to_its_
 def test_only_the_command_enters_its_directory(world: World) -> None:
     async def main() -> None:
         async with world.processes() as processes:
-            told = []
+            outputs = []
             for place in ("/", "", "/usr", ""):
                 work = processes.begin(world.spec("pwd", work_dir=place), boottime() + PATIENCE_S)
-                told.append((await asyncio.wait_for(work.gone, PATIENCE_S)).tail)
-            assert told[0] == b"/\n" and told[2] == b"/usr\n"
-            assert told[1] == told[3] and told[1] not in (told[0], told[2])
+                outputs.append((await asyncio.wait_for(work.gone, PATIENCE_S)).tail)
+            assert outputs[0] == b"/\n" and outputs[2] == b"/usr\n"
+            assert outputs[1] == outputs[3] and outputs[1] not in (outputs[0], outputs[2])
 
     asyncio.run(main())
