@@ -21,7 +21,8 @@ import peers
 from node_process import at_one_instant, environment, manifest_of, node
 from report import Bench, Budget, Cell, Effort, Result, Table, main, median, quantile
 
-from detent.manifest.check import ManifestError, check_manifest
+from detent.manifest.check import check_manifest
+from detent.manifest.problems import ManifestError
 
 # max_running: coroutines are so cheap that all may run at a time; for the others, the best of a few values
 # with 1,000 calls.  APScheduler's default is 10.
@@ -92,7 +93,7 @@ def compare(effort: Effort) -> Result:
         for name, turn in turns.items():
             runs[name].append(turn())
     notes.insert(0, f"{effort.n} calls, medians of {effort.rounds} rounds")
-    headings = ("who", "late p50 ms", "late p99 ms", "late max ms", "all settled ms", "dropped")
+    headings = ("program", "late p50 ms", "late p99 ms", "late max ms", "all settled ms", "dropped")
     rows = tuple(_row(name, found, effort.n) for name, found in runs.items())
     table = Table("Python calls due at one instant", headings, rows, tuple(notes))
     return Result((table,), tuple(_budgets(runs, effort.n)))

@@ -30,42 +30,45 @@ def name_of(batch: int, many: int, way: Way = "") -> str:
     return f"detent, batches of {batch}, {many} claiming{way and ', ' + way}"
 
 
-def our_turns(open_store: claimers.Opener, n: int) -> Turns:
+def our_turns(open_store: claimers.Opener, effort: Effort) -> Turns:
     ways: tuple[Way, ...] = ("", "each in a lane", "finished with the next ask")
-    chosen: list[tuple[int, int, Way]] = [(batch, 1, way) for batch in BATCHES for way in ways]
+    batches = BATCHES if effort.rounds > 1 else BATCHES[::2]  # fewer in the tiny form
+    chosen: list[tuple[int, int, Way]] = [(batch, 1, way) for batch in batches for way in ways]
     chosen += [(batch, MANY, "") for batch in (1, 100)]
-    return {name_of(*one): partial(claim_all, open_store, n * min(10, one[0]), *one) for one in chosen}
+    return {name_of(*one): partial(claim_all, open_store, effort.n * min(10, one[0]), *one) for one in chosen}
 
 
-def redis_turns(port: int, n: int, notes: list[str]) -> Turns:
+def redis_turns(port: int, effort: Effort, notes: list[str]) -> Turns:
     locks = {"redis-py Lock": claimers.redis_py, "SET NX EX, DEL": claimers.set_nx}
     if peers.is_there("redis_lock"):
         locks["python-redis-lock"] = claimers.python_redis_lock
     else:
         notes.append(peers.missing_note("redis_lock"))
     turns: Turns = {
-        f"{name}, {many} claiming": partial(lock_all, partial(opened, port), n, many)
+        f"{name}, {many} claiming": partial(lock_all, partial(opened, port), effort.n, many)
         for name, opened in locks.items()
         for many in (1, MANY)
     }
     if binary := benchmark_binary():
         for many in (1, MANY):
             turns[f"SET by a load generator, {many} at once"] = partial(
-                claimers.load_generator, binary, port, n, many
+                claimers.load_generator, binary, port, effort.n, many
             )
     else:
         notes.append("there is no redis-benchmark here; it was left out: apt-get install redis-tools")
-    return turns | our_turns(lambda: RedisStore(f"redis://127.0.0.1:{port}"), n)
+    return turns | our_turns(lambda: RedisStore(f"redis://127.0.0.1:{port}"), effort)
 
 
-def postgres_turns(url: str, n: int) -> Turns:
+def postgres_turns(url: str, effort: Effort) -> Turns:
     kinds = {"session": claimers.advisory_session, "transaction": claimers.advisory_transaction}
     turns: Turns = {
-        f"advisory lock of the {name}, {many} claiming": partial(lock_all, partial(opened, url), n, many)
+        f"advisory lock of the {name}, {many} claiming": partial(
+            lock_all, partial(opened, url), effort.n, many
+        )
         for name, opened in kinds.items()
         for many in (1, MANY)
     }
-    return turns | our_turns(lambda: PostgresStore(url), n)
+    return turns | our_turns(lambda: PostgresStore(url), effort)
 
 
 def measure(effort: Effort) -> Result:
@@ -74,9 +77,9 @@ def measure(effort: Effort) -> Result:
         f"÷: our claims, where {MANY} claim also finished, beside locks acquired and released",
     ]
     with redis_server() as redis:
-        on_redis = take_turns(redis_turns(redis.port, effort.n, notes), effort.rounds)
+        on_redis = take_turns(redis_turns(redis.port, effort, notes), effort.rounds)
     with postgres_server() as postgres:
-        on_postgres = take_turns(postgres_turns(postgres.url, effort.n), effort.rounds)
+        on_postgres = take_turns(postgres_turns(postgres.url, effort), effort.rounds)
     lock, advisory = "redis-py Lock, {} claiming", "advisory lock of the session, {} claiming"
     tables = (
         _table("Claims on Redis", on_redis, lock, "÷ Lock", [*notes, redis_version()]),
@@ -98,7 +101,7 @@ def _median_of(paces: list[Pace]) -> Pace:
 
 
 def _table(title: str, paces: Mapping[str, Pace], peer: str, ratio: str, notes: list[str]) -> Table:
-    headings = ("who", "claims/s", "and finished/s", "a call p50 ms", "p99 ms", ratio)
+    headings = ("program", "claims/s", "and finished/s", "a call p50 ms", "p99 ms", ratio)
     rows: list[tuple[Cell, ...]] = []
     for name, pace in paces.items():
         beside = paces[peer.format(MANY if f", {MANY} " in name else 1)]

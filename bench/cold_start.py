@@ -41,16 +41,16 @@ class Specs:
     """The specs of jobs to trigger, each time for the next instant of a day in the past."""
 
     def __init__(self, folder: Path, stores: dict[str, str]) -> None:
-        self._folder, self._stores, self._rings = folder, stores, count()
+        self._folder, self._stores, self._triggers = folder, stores, count()
 
     def write(self, name: str, **work: Any) -> None:
         job = {"name": name, "schedule": "* * * * *", **work}
         (self._folder / f"bench.{name}.json").write_text(json.dumps(manifest_of([job])))
 
-    def ring(self, name: str, store: str) -> Words:
+    def trigger(self, name: str, store: str) -> Words:
         def words() -> list[str]:
             at = time.strftime(
-                "%Y-%m-%dT%H:%M:%SZ", time.gmtime(1_700_000_000 // 60 * 60 + next(self._rings) * 60)
+                "%Y-%m-%dT%H:%M:%SZ", time.gmtime(1_700_000_000 // 60 * 60 + next(self._triggers) * 60)
             )
             program = Path(sys.executable).with_name("detent")
             start = [str(program)] if program.exists() else [sys.executable, "-m", "detent"]
@@ -105,7 +105,7 @@ def commands(folder: Path, notes: list[str], stack: ExitStack) -> dict[str, Word
     else:
         notes.append("https is left out: it needs the program openssl")
     return words | {
-        f"detent trigger, {kind}, {store}": specs.ring(kind, store)
+        f"detent trigger, {kind}, {store}": specs.trigger(kind, store)
         for kind in kinds
         for store in ("SQLite", "Redis")
     }

@@ -12,6 +12,7 @@ programs run in each round: a busy machine slows all of them, so compare ratios,
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ ROOM = 1000  # max_running
 FLOOR = 1.2
 ALONE, TOGETHER = "posix_spawn, 1 at a time", f"posix_spawn, {IN_FLIGHT} at a time"
 HEADINGS = (
-    "who", "s", "ms each", "ours ÷ it", "late p50 s", "late p99 s", "lost", "twice", "CPU ms each",
+    "program", "s", "ms each", "ours ÷ it", "late p50 s", "late p99 s", "lost", "twice", "CPU ms each",
 )  # fmt: skip
 OVER = "SELECT a.started, a.ended, a.took, a.outcome FROM attempts a JOIN fires f ON f.id = a.fire"
 
@@ -62,7 +63,7 @@ def _spent(process: NodeProcess) -> tuple[float, float, float]:
 def _read(process: NodeProcess, due: float, cpu_s: list[float]) -> Run:
     """Read the result from the history.  A start is the recorded end minus the duration."""
     rows = process.ask(OVER)
-    ran = sum(outcome.startswith("succeeded") for *_, outcome in rows)
+    ran = sum(json.loads(outcome)[0] == "succeeded" for *_, outcome in rows)
     started = [one["fire"] for one in process.events("fire-started")]
     late = sorted(ended - took - due for _, ended, took, _ in rows)
     return Run(max(row[1] for row in rows) - due, late, ran, cpu_s, len(started) - len(set(started)))

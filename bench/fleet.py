@@ -122,32 +122,37 @@ class Member:
         self.threads.close()
 
 
-def jobs_of(count: int) -> dict[str, Job]:
+def jobs_of(count: int, every_s: int) -> dict[str, Job]:
     policy, work = Policy("Forbid"), Command(("/bin/true",))
-    schedule = parse_schedule(f"@every {EVERY_S}s")
+    schedule = parse_schedule(f"@every {every_s}s")
     names = [f"{APP}.job-{number}" for number in range(count)]
     return {name: Job(name, schedule, work, policy, revision="1") for name in names}
 
 
-async def observe(size: int, jobs: int, seconds: float, server: Opened) -> Cost:
+def every_s(effort: Effort) -> int:
+    """Return the interval of the jobs: a period has at least two instants."""
+    return min(EVERY_S, int(effort.seconds / 2))
+
+
+async def observe(size: int, effort: Effort, server: Opened) -> Cost:
     """Measure a fleet of this size for some seconds after its first fires."""
     calls: Counter[str] = Counter()
-    defined = jobs_of(jobs)
+    defined = jobs_of(effort.n, every_s(effort))
     members = [Member(number, defined, server.open(size), calls) for number in range(size)]
     for member in members:
         member.start()
     give_up_at = time.monotonic() + PATIENCE_S
-    while calls["fires"] < jobs and time.monotonic() < give_up_at:
+    while calls["fires"] < effort.n and time.monotonic() < give_up_at:
         await asyncio.sleep(0.1)
     before, commands = Counter(calls), server.commands()
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(effort.seconds)
     spent = Counter(calls)
     spent.subtract(before)
     commands = server.commands() - commands
     for member in members:
         await member.end()
     if not (fires := spent.pop("fires", 0)):
-        raise SystemExit(f"{size} nodes: nothing fired within {seconds:g} s: this machine is too busy")
+        raise SystemExit(f"{size} nodes: nothing fired within {effort.seconds:g} s: this machine is too busy")
     return Cost(fires, spent, commands)
 
 
@@ -165,11 +170,11 @@ def commands_of(server: RedisServer) -> int:
 
 
 def curve(sizes: tuple[int, ...], effort: Effort, server: Opened) -> dict[int, Cost]:
-    return {size: asyncio.run(observe(size, effort.n, effort.seconds, server)) for size in sizes}
+    return {size: asyncio.run(observe(size, effort, server)) for size in sizes}
 
 
 def measure(effort: Effort) -> Result:
-    sizes = SIZES if effort.rounds > 1 else SIZES[:3:2]  # in the smallest size, of the bench too
+    sizes = SIZES if effort.rounds > 1 else SIZES[:3:2]  # fewer in the tiny form
     with redis_server("--appendfsync", "everysec") as redis:
         opened = Opened(lambda size: RedisStore(redis.url, f"{size}:"), lambda: commands_of(redis))
         on_redis = curve(sizes, effort, opened)
@@ -199,14 +204,14 @@ def _table(effort: Effort, found: dict[str, dict[int, Cost]]) -> Table:
             each = [cost.calls[verb] / cost.fires for verb in verbs]
             served = cost.commands / cost.fires if cost.commands else None
             rows.append((f"{store}, {size} nodes", cost.fires, _calls(cost), *each, served))
-    headings = ("who", "fires", "calls a fire", *verbs, "commands in the server")
+    headings = ("program", "fires", "calls a fire", *verbs, "commands in the server")
     notes = (
-        f"{effort.n} jobs, each due every {EVERY_S} s; {effort.seconds:g} s each; all figures for a fire",
+        f"{effort.n} jobs, each due every {every_s(effort)} s; {effort.seconds:g} s each; figures per fire",
     )
     return Table("What a fire costs its store", headings, tuple(rows), notes)
 
 
-EFFORTS = {"tiny": Effort(4, 1, 2.0 * EVERY_S), "usual": Effort(50, 2, 12.0), "full": Effort(200, 2, 60.0)}
+EFFORTS = {"tiny": Effort(4, 1, 2.0), "usual": Effort(50, 2, 12.0), "full": Effort(200, 2, 60.0)}
 BENCH = Bench("fleet", EFFORTS, measure)
 
 if __name__ == "__main__":

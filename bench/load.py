@@ -22,7 +22,7 @@ PEAK_MB, IDLE_PERCENT = 300, 1.0
 HEADINGS = (
     "schedules", "jobs", "started s", "planned s", "CPU s", "peak MB", "idle MB", "idle %", "again %",
 )  # fmt: skip
-CALM_S = 1.0  # between the last plan and the start of the idle measurement
+SETTLE_S = 1.0  # between the last plan and the start of the idle measurement
 REPLANNED_S = 960.0  # a job without instants is planned again after this time
 
 
@@ -70,7 +70,7 @@ def load(n: int, schedule: Callable[[int, int], str], idle_s: float) -> Loaded:
         process.wait_for(lambda: _is_planned(process, n, began), "a plan for every job", PATIENCE_S)
         planned_s = time.time() - began
         cpu_s = spent(process.pid).own_s
-        time.sleep(CALM_S)
+        time.sleep(SETTLE_S)
         return Loaded(
             started_s=started_s,
             planned_s=planned_s,

@@ -172,8 +172,8 @@ def say(bed: Bed, name: str, number: int, turn: Turn) -> None:
     """Print progress, because the result takes a while."""
     last = turn.batch or turn.singly
     figures = f"{last.done:,.0f}/s, {last.worker_us:.0f} + {last.server_us:.0f} µs of CPU a task"
-    told = f"{bed.title}, round {number + 1}: {name}: {turn.size:,} tasks, {figures}"
-    print(f"{told}; start p50 {_start_ms([turn], 0.5):.1f} ms", file=sys.stderr, flush=True)
+    line = f"{bed.title}, round {number + 1}: {name}: {turn.size:,} tasks, {figures}"
+    print(f"{line}; start p50 {_start_ms([turn], 0.5):.1f} ms", file=sys.stderr, flush=True)
 
 
 def _last_line(text: str) -> str:
@@ -224,7 +224,8 @@ def compare(effort: Effort) -> Result:
     tables: list[Table] = []
     budgets: list[Budget] = []
     facts: dict[str, dict[str, Any]] = {}
-    for name in effort.on or PLACES:
+    chosen = [name for name in PLACES if effort.n >= COMPARED or name not in ONCE]
+    for name in effort.on or chosen:
         here = effort._replace(rounds=1, seconds=0.0) if name in ONCE else effort
         with PLACES[name]() as bed:
             found = take_turns(bed, here)
@@ -237,7 +238,7 @@ def compare(effort: Effort) -> Result:
 def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
     beside = found.turns.get(bed.measure)
     rates = tuple(_rates(name, turns, beside) for name, turns in found.turns.items())
-    headings = ("who", "push/s", "÷", "batch/s", "÷", "processed/s", "÷", "CPU µs, workers", "server")
+    headings = ("program", "push/s", "÷", "batch/s", "÷", "processed/s", "÷", "CPU µs, workers", "server")
     notes = [
         f"{effort.n:,} tasks, medians of {effort.rounds} rounds; ÷: of {bed.measure}'s, a batch of its batch"
         " or else of its single pushes",
@@ -246,7 +247,7 @@ def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
             for name, turns in found.turns.items()
             if turns[0].size < effort.n
         ),
-        "a task is counted by eight bytes that it appends to a file in memory, whoever runs it",
+        "a task is counted by eight bytes that it appends to a file in memory, in every program",
         *(f"{name}: {extra} tasks ran twice" for name, extra in _again(found.turns)),
         *([bed.version] if bed.version else []),
         *found.notes,
@@ -255,7 +256,7 @@ def _tables(bed: Bed, found: Found, effort: Effort) -> Iterator[Table]:
     starts = tuple(_starts(name, turns) for name, turns in found.turns.items())
     yield Table(
         f"On idle workers, {bed.title}",
-        ("who", "start p50 ms", "p99 ms", "idle % of a core"),
+        ("program", "start p50 ms", "p99 ms", "idle % of a core"),
         starts,
         (f"{effort.seconds:g} s of idling, all processes of the two workers together",),
     )
@@ -302,7 +303,7 @@ def _again(turns: Mapping[str, Sequence[Turn]]) -> Iterator[tuple[str, int]]:
 
 def _settings(facts: Mapping[str, dict[str, Any]]) -> Table:
     rows = tuple((name, one["version"], one["settings"], one["loses"]) for name, one in facts.items())
-    return Table("Who, and how", ("who", "version", "settings", "what a kill -9 loses"), rows)
+    return Table("Programs and settings", ("program", "version", "settings", "what a kill -9 loses"), rows)
 
 
 def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
@@ -324,7 +325,7 @@ def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
         yield Budget(f"{what} ÷ {bed.measure}'s, {bed.title}", ratio, "×", floor, aim, more_is_better=True)
 
 
-EFFORTS = {"tiny": Effort(20, 1, 0.2), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 2, 5.0)}
+EFFORTS = {"tiny": Effort(5, 1, 0.1), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 2, 5.0)}
 BENCH = Bench("queues", EFFORTS, compare)
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def main(bench: Bench, about: str) -> int:
     """Run one benchmark as a program."""
     parser = arguments(about)
     parser.add_argument("--n", type=int, help="how many (the usual size: %(default)s)")
-    parser.add_argument("--rounds", type=int, help="how often everybody has a turn")
+    parser.add_argument("--rounds", type=int, help="how many rounds")
     given = parser.parse_args()
     effort = bench.efforts[given.size]
     rounds = given.rounds or effort.rounds

@@ -25,6 +25,7 @@ AT_ONCE = 2  # searches; each has one processor to itself
 HOLDS = "holds"
 OVERLAP, LIVE_CLAIMS = "two of a lane alive", "two live claims in a lane"
 SMALLER, TWICE = "a fence that does not grow", "an attempt launched twice"
+REGRANTED = "a settled fire granted again"
 UNOWNED, UNSETTLED = "a claim that nobody knows of", "a fire never settled"
 ENDLESS = "a run without end"
 SIGNS = {  # what stands in the assertion that is violated
@@ -34,6 +35,7 @@ SIGNS = {  # what stands in the assertion that is violated
     "launched_": TWICE,
     "holder": UNOWNED,
     "state==3": UNSETTLED,
+    "state!=3": REGRANTED,
     "non-progress": ENDLESS,
 }
 
@@ -74,8 +76,13 @@ SAFEGUARDS = {
     "NO_WARDEN": OVERLAP,
     "NO_CALM": OVERLAP,
     "COUNTER_FENCE": SMALLER,
+    "NO_FIRE_VERSION": REGRANTED,
+    "NO_LANE_VERSION": LIVE_CLAIMS,
 }
-QUICK = ("NO_FENCE", "RENEW_AFTER_EXPIRY", "NO_KEY", "NO_SENTENCE", "NO_CALM", "COUNTER_FENCE")
+QUICK = (
+    "NO_FENCE", "RENEW_AFTER_EXPIRY", "NO_KEY", "NO_SENTENCE", "NO_CALM", "COUNTER_FENCE",
+    "NO_FIRE_VERSION", "NO_LANE_VERSION",
+)  # fmt: skip
 REMOVED = tuple(Variant(name, found, (*TWO, name)) for name, found in SAFEGUARDS.items())
 LARGE = (
     Variant("3 nodes, 1 failover, 1 pause"),

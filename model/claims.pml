@@ -25,6 +25,12 @@
  *   NO_WARDEN           a node kills its own work, unless it is stopped itself
  *   NO_CALM             a store of a new era grants at once
  *   COUNTER_FENCE       a store of a new era goes on counting from what it remembers
+ *   NO_FIRE_VERSION     a commit does not compare the version of the fire that it grants
+ *   NO_LANE_VERSION     a commit does not compare the version of the lane
+ *
+ * An ask is two steps, look and commit: between them others act, and its node may be stopped or killed.  A
+ * renewal and a report are one step, since they depend on their own record only, whose version and life the
+ * commit compares.
  */
 
 #ifndef NODES
@@ -70,6 +76,7 @@
 #define CHECKED 4 /* only if CHECK_THEN_START */
 #define RUNNING 5 /* work is alive */
 #define ENDED 6   /* there is a verdict to report */
+#define LOOKED 7  /* its ask was decided, by what it saw, and not committed */
 
 /* Verdicts. */
 #define DONE 0
@@ -107,7 +114,12 @@ typedef Node {
   unsigned renewed : 2;  /* the trust that this renewal brings */
   unsigned renewals : 1; /* work that goes on is renewed once */
   unsigned paused : 1;
-  unsigned has_asked : 1
+  unsigned has_asked : 1;
+  unsigned looked : 2; /* the fire that its ask will be granted, + 1 */
+  unsigned looked_sentence : 1;
+  unsigned fire_changed : 1; /* since the look */
+  unsigned lane_changed : 1;
+  unsigned is_old : 1 /* a tick or a failover came since the look */
 };
 
 /* The store. */
@@ -131,6 +143,9 @@ bit ghost_is_new;   /* and the store has forgotten that */
 
 /* What a sceptic remembers: which attempts were launched, and the greatest fence of them. */
 unsigned launched_0 : 3, launched_1 : 3, top : 5;
+
+/* An inline takes no part of a structure. */
+hidden byte which, whose, verdict;
 
 #define BIT(n) (1 << (n))
 #define OTHER(f) (1 - (f))
@@ -160,7 +175,22 @@ unsigned launched_0 : 3, launched_1 : 3, top : 5;
 
 #define KEEPS_LANE (!(RUNS(0) && RUNS(1)))
 
+/* A new version of a fire, or of the lane: those who looked before notice. */
+#define CHANGE_FIRE_OF(m, f) node[m].fire_changed = node[m].fire_changed | (node[m].looked == f + 1)
+#define CHANGE_LANE_OF(m) node[m].lane_changed = node[m].lane_changed | (node[m].looked > 0)
+#define GROW_OLD(m) node[m].is_old = node[m].is_old | (node[m].phase == LOOKED)
+#if NODES > 2
+#define CHANGE_FIRE(f) CHANGE_FIRE_OF(0, f); CHANGE_FIRE_OF(1, f); CHANGE_FIRE_OF(2, f)
+#define CHANGE_LANE CHANGE_LANE_OF(0); CHANGE_LANE_OF(1); CHANGE_LANE_OF(2)
+#define ALL_GROW_OLD GROW_OLD(0); GROW_OLD(1); GROW_OLD(2)
+#else
+#define CHANGE_FIRE(f) CHANGE_FIRE_OF(0, f); CHANGE_FIRE_OF(1, f)
+#define CHANGE_LANE CHANGE_LANE_OF(0); CHANGE_LANE_OF(1)
+#define ALL_GROW_OLD GROW_OLD(0); GROW_OLD(1)
+#endif
+
 inline grant(f, n, is_sentence, is_newest) {
+  assert(fire[f].state != OVER); /* what is settled is not granted again */
   counter++;
   assert(counter != LEAP); /* else the bound is too low to tell */
   fire[f].state = CLAIMED;
@@ -170,6 +200,8 @@ inline grant(f, n, is_sentence, is_newest) {
   fire[f].sentence = is_sentence;
   fire[f].newest = is_newest;
   fire[f].attempt = fire[f].attempt + 1 - is_sentence;
+  CHANGE_FIRE(f);
+  CHANGE_LANE;
   assert(KEEPS_LANE) /* a lane has no more live claims to run than its width */
 }
 
@@ -185,24 +217,74 @@ inline grant_one(n, is_newest) {
 
 #define IS_GRANTED(f, n) (IS_LIVE(f) && fire[f].holder == n && fire[f].newest)
 
-/* Carry out the newest ask of a node: once; after that its grants are only renewed. */
-inline serve(n) {
-  if
 #ifdef ASK_NOT_NUMBERED
-  :: calm == 0 -> grant_one(n, 1)
+#define IS_NEW_ASK(n) (calm == 0)
 #else
-  :: calm == 0 && !(served & BIT(n)) -> served = served | BIT(n); grant_one(n, 1)
+#define IS_NEW_ASK(n) (calm == 0 && !(served & BIT(n)))
 #endif
+
+inline renew_granted(n) {
+  if
+  :: IS_GRANTED(0, n) -> fire[0].left = TTL; CHANGE_FIRE(0)
   :: else
   fi;
   if
-  :: IS_GRANTED(0, n) -> fire[0].left = TTL
-  :: else
-  fi;
-  if
-  :: IS_GRANTED(1, n) -> fire[1].left = TTL
+  :: IS_GRANTED(1, n) -> fire[1].left = TTL; CHANGE_FIRE(1)
   :: else
   fi
+}
+
+/* Carry out the newest ask of a node at once: once; after that its grants are only renewed. */
+inline serve(n) {
+  if
+  :: IS_NEW_ASK(n) -> served = served | BIT(n); grant_one(n, 1)
+  :: else
+  fi;
+  renew_granted(n)
+}
+
+/* Look, and decide. */
+inline look(n) {
+  node[n].fire_changed = 0; node[n].lane_changed = 0; node[n].is_old = 0;
+  node[n].looked = 0; node[n].looked_sentence = 0;
+  if
+  :: IS_NEW_ASK(n) ->
+    if
+    :: MAY_RUN(0) -> node[n].looked = 1
+    :: MAY_RUN(1) -> node[n].looked = 2
+    :: HAS_EXPIRED(0) -> node[n].looked = 1; node[n].looked_sentence = 1
+    :: HAS_EXPIRED(1) -> node[n].looked = 2; node[n].looked_sentence = 1
+    :: else
+    fi
+  :: else
+  fi
+}
+
+#ifdef NO_FIRE_VERSION
+#define FIRE_CHANGED(n) false
+#else
+#define FIRE_CHANGED(n) node[n].fire_changed
+#endif
+#ifdef NO_LANE_VERSION
+#define LANE_CHANGED(n) false
+#else
+#define LANE_CHANGED(n) node[n].lane_changed
+#endif
+
+/* Commit what was decided.  What has changed since is not granted; the number is used all the same. */
+inline commit(n) {
+  if
+  :: IS_NEW_ASK(n) ->
+    served = served | BIT(n);
+    if
+    :: node[n].looked && !FIRE_CHANGED(n) && !LANE_CHANGED(n) ->
+      which = node[n].looked - 1; verdict = node[n].looked_sentence;
+      grant(which, n, verdict, 1)
+    :: else
+    fi
+  :: else
+  fi;
+  renew_granted(n)
 }
 
 #ifdef NO_FENCE
@@ -220,6 +302,11 @@ inline serve(n) {
 inline finish(f, by, how) {
   if
   :: fire[f].state == CLAIMED && IS_NEWEST(f, by) ->
+    CHANGE_FIRE(f);
+    if
+    :: !fire[f].sentence -> CHANGE_LANE
+    :: else
+    fi;
     fire[f].left = 0;
     fire[f].newest = 0;
     if
@@ -240,7 +327,8 @@ inline finish(f, by, how) {
 inline be_idle(n) {
   node[n].phase = IDLE; node[n].fire = 0; node[n].fence = 0; node[n].sentence = 0; node[n].attempt = 0;
   node[n].trust = 0; node[n].verdict = 0; node[n].lost = 0; node[n].renewal = NONE; node[n].renewed = 0;
-  node[n].renewals = 0
+  node[n].renewals = 0; node[n].looked = 0; node[n].looked_sentence = 0;
+  node[n].fire_changed = 0; node[n].lane_changed = 0; node[n].is_old = 0
 }
 
 inline take(f, n) {
@@ -248,12 +336,18 @@ inline take(f, n) {
   node[n].sentence = fire[f].sentence; node[n].attempt = fire[f].attempt
 }
 
-/* Ask, under the number of last time or a new one, and have it carried out. */
+/* Ask, under the number of last time or a new one. */
 inline ask(n) {
-  serve(n);
   be_idle(n);
-  node[n].phase = ANSWERED;
+  node[n].phase = LOOKED;
   node[n].trust = TRUST;
+  look(n)
+}
+
+inline be_answered(n) {
+  commit(n);
+  node[n].looked = 0; node[n].looked_sentence = 0; node[n].fire_changed = 0; node[n].lane_changed = 0;
+  node[n].phase = ANSWERED;
   if
   :: IS_GRANTED(0, n) -> take(0, n)
   :: else ->
@@ -329,9 +423,6 @@ inline forget_ghost() {
   ((WORKS(n) || node[n].phase == HELD) && node[n].trust < TRUST && !node[n].renewals && \
    node[n].renewal == NONE && !node[n].lost)
 
-/* An inline takes no part of a structure. */
-hidden byte which, whose, verdict;
-
 inline report(n) {
   which = node[n].fire; whose = node[n].fence; verdict = node[n].verdict;
   finish(which, whose, verdict)
@@ -347,6 +438,11 @@ proctype Life(byte n) {
   :: atomic { AWAKE(n) && node[n].phase == ANSWERED && MAY_FAIL ->
       losses++; be_idle(n); node[n].phase = UNANSWERED }
   :: atomic { AWAKE(n) && node[n].phase == UNANSWERED -> ask(n) }
+  :: atomic { AWAKE(n) && node[n].phase == LOOKED ->
+      if
+      :: node[n].is_old -> look(n)
+      :: else -> be_answered(n)
+      fi }
   :: atomic { AWAKE(n) && node[n].phase == ANSWERED ->
       if
       :: node[n].fence -> node[n].phase = HELD; node[n].trust = TRUSTED(node[n].trust)
@@ -383,6 +479,7 @@ proctype Life(byte n) {
       if
       :: MAY_RENEW(node[n].fire, node[n].fence) ->
         fire[node[n].fire].left = TTL;
+        CHANGE_FIRE(node[n].fire);
         node[n].renewal = GRANTED;
         node[n].renewed = TRUST;
         assert(KEEPS_LANE)
@@ -440,6 +537,7 @@ proctype Life(byte n) {
 #endif
 #define IS_BUSY(n)                                                                                     \
   (AWAKE(n) && (node[n].phase == ANSWERED || node[n].phase == UNANSWERED || node[n].phase == HELD ||  \
+                node[n].phase == LOOKED ||                                                             \
                 node[n].phase == CHECKED || node[n].phase == ENDED || node[n].renewal != NONE ||      \
                 WANTS_RENEWAL(n) || MAY_ASK(n)))
 #define HOLDS_TIME(n) (IS_OVERDUE(n) || IS_BUSY(n))
@@ -475,6 +573,7 @@ inline remember(f) {
 
 inline fail_over() {
   failovers++;
+  ALL_GROW_OLD;
   remember(0);
   remember(1);
   if /* it cannot know what came later, and not what came before */
@@ -499,7 +598,7 @@ inline fail_over() {
 /* A claim that no trouble but a lost answer lies over has an owner who knows of it, or will ask again. */
 #define KNOWS(n, f)                                                                                    \
   (fire[f].holder != n || (node[n].phase >= HELD && node[n].fence == fire[f].fence) ||                \
-   ((node[n].phase == ANSWERED || node[n].phase == UNANSWERED) && fire[f].newest))
+   ((node[n].phase == ANSWERED || node[n].phase == UNANSWERED || node[n].phase == LOOKED) && fire[f].newest))
 #if NODES > 2
 #define HAS_OWNER(f) (!IS_LIVE(f) || failovers || (KNOWS(0, f) && KNOWS(1, f) && KNOWS(2, f)))
 #else
@@ -513,6 +612,7 @@ proctype World() {
   :: atomic { !ANY(HOLDS_TIME) && !(orphan && orphan_trust == 0) && !MAY_RECORD(0) && !MAY_RECORD(1) &&
       (ANY(HAS_TIMER) || fire[0].left || fire[1].left || calm || orphan_trust) ->
       assert(HAS_OWNER(0) && HAS_OWNER(1));
+      ALL_GROW_OLD;
       PASS(fire[0].left); PASS(fire[1].left); PASS(calm); PASS(orphan_trust);
       PASS(node[0].trust); PASS(node[0].renewed); PASS(node[1].trust); PASS(node[1].renewed);
 #if NODES > 2
@@ -537,7 +637,10 @@ proctype World() {
       forget_ghost() }
   :: atomic { ghost == A_RENEWAL ->
       if
-      :: MAY_RENEW(ghost_fire, ghost_fence) -> fire[ghost_fire].left = TTL; assert(KEEPS_LANE)
+      :: MAY_RENEW(ghost_fire, ghost_fence) ->
+        fire[ghost_fire].left = TTL;
+        CHANGE_FIRE(ghost_fire);
+        assert(KEEPS_LANE)
       :: else
       fi;
       forget_ghost() }

@@ -1,6 +1,6 @@
-"""What every no-op task does, whoever runs it: one note of when it was called, in the bench's file.
+"""The work of every no-op task, in every program: append the time of its call to the benchmark's file.
 
-One write of eight bytes, the same for everybody; the bench counts them.  The first call in a process also
+One write of eight bytes, the same for all; the benchmark counts them.  The first call in a process also
 leaves a file with its name, so that the bench knows who is warm.
 """
 

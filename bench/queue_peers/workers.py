@@ -1,4 +1,4 @@
-"""The bench's side of a peer: its worker processes, what they noted, and what they cost.
+"""The worker processes of a program: their notes, and their cost.
 
 They are started once, and stopped (SIGSTOP) while their queue is filled: so what they do with a full queue is
 measured without their start.
