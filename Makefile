@@ -1,5 +1,5 @@
-# Two commands do all their own set-up: `make run` and `make test`.  The rest is for those who work on detent.
-# Everything is installed into .venv, by pip alone; no root is needed.  With another Python, in another folder:
+# `make run` and `make test` install what they need.  The other targets are for work on detent itself.
+# pip installs everything into .venv, without root.  To use another Python and another folder:
 # make test PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 120
 FIRST ?= 1000
 
-# Tests and benches start thousands of interpreters: each would compile detent again.
+# Tests and benchmarks start thousands of interpreters.  Without cached bytecode, each would compile detent.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
@@ -21,7 +21,7 @@ test: $(VENV)/dev ## lint, types and all tests; as root on Debian it also instal
 	@bash tools/ensure-programs
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m compileall -q src
-	@# One process compiles the tests for all workers, beside mypy: each of them would do it for itself.
+	@# This compiles the tests once, while mypy runs; otherwise each test worker would compile them.
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(BIN)/mypy; status=$$?; wait; exit $$status
 	@$(BIN)/python -m pytest -n 8 --dist worksteal
 
@@ -43,7 +43,7 @@ sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
 mutants: $(VENV)/dev ## planted faults that the simulator must find
 	$(BIN)/python -m detent.testing.sim.campaign mutants
 
-chaos: $(VENV)/dev ## faults by the second on real nodes and stores: make chaos CHAOS='redis --minutes 20 --seed 7'
+chaos: $(VENV)/dev ## real nodes and stores under a fault per second: make chaos CHAOS='redis --minutes 20 --seed 7'
 	$(BIN)/python -m tests.chaos.run $(CHAOS)
 
 chaos-faults: $(VENV)/dev ## planted faults that the judge of chaos runs must find
@@ -58,7 +58,7 @@ postgres-versions: $(VENV)/dev ## the store's tests on every PostgreSQL since 13
 redis-versions: $(VENV)/dev ## the store's tests on redis-py 5 to 8: make redis-versions VERSIONS='5.0.0 8.1.0'
 	$(BIN)/python -m tests.stores.redis.versions $(VERSIONS)
 
-model: ## the whole state space of model/claims.pml; needs spin and gcc, and says so: make model MODEL=--small
+model: ## the whole state space of model/claims.pml; needs spin and gcc: make model MODEL=--small
 	@$(PYTHON) model/check.py $(MODEL)
 
 calendar: $(VENV)/dev ## every change of offset from 2000 to 2037, against a brute-force oracle
@@ -76,9 +76,9 @@ docs: $(VENV)/dev ## the generated parts of docs/reference
 clean:
 	rm -rf $(VENV) .detent .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# A virtual environment with the package; again when its definition changes.
+# The virtual environment with the package; updated when pyproject.toml changes.
 $(VENV)/ready: pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python 3.11 or newer"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; install Python 3.11 or newer"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \

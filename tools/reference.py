@@ -276,9 +276,9 @@ def run(words: list[str]) -> int:
         "--check", action="store_true", help="write nothing; exit with 1 if a page is out of date"
     )
     checks, pages = parser.parse_args(words).check, stale()
-    told = "is out of date: run python tools/reference.py" if checks else "is written"
+    state = "is out of date: run python tools/reference.py" if checks else "is written"
     for page in pages:
-        print(page.relative_to(ROOT), told)
+        print(page.relative_to(ROOT), state)
         if not checks:
             page.write_text(refreshed(page.read_text()))
     return 1 if checks and pages else 0

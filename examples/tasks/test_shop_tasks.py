@@ -11,7 +11,7 @@ def shop(monkeypatch: pytest.MonkeyPatch):
     return shop
 
 
-def test_what_is_sent_is_audited(shop) -> None:
+def test_a_sent_mail_is_audited(shop) -> None:
     shop.send.options(then=shop.audit.message("sent")).push("a@example.org")
     assert [(one.task, one.outcome) for one in shop.app.drain()] == [
         ("send", "succeeded"),
@@ -19,7 +19,7 @@ def test_what_is_sent_is_audited(shop) -> None:
     ]
 
 
-def test_a_mail_server_that_is_down_is_told_apart(shop) -> None:
+def test_a_mail_server_that_is_down_is_a_backend_error(shop) -> None:
     shop.send.push("a@down.example.org")
     (first,) = shop.app.drain()
     assert (first.cause, first.again_in_s is not None) == ("backend", True)
