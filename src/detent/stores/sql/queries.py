@@ -230,7 +230,7 @@ SELECT {} AS start, job, queue, kind,
     CASE WHEN attempt = 1 AND origin = 'schedule' THEN ran_at - due WHEN attempt > 0 THEN ran_at - run_at END
     AS late,
     CASE WHEN attempt > 0 THEN over_at - ran_at END AS took
-FROM fires {} WHERE over_at > 0 AND over_at >= ? AND over_at < ? AND app = ?
+FROM fires {} WHERE state = 'over' AND over_at >= ? AND over_at < ? AND app = ?
 """
 _COUNT_WAITING = """
 SELECT queue, sum(CASE WHEN run_at > ? THEN 1 ELSE 0 END), sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)
