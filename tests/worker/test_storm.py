@@ -15,6 +15,7 @@ MESSAGES, KILLS = 600, 4  # a worker is killed in the middle of each quarter
 DONE, LOST = Outcome("succeeded"), Outcome("lost")
 
 
+@pytest.mark.parametrize("served_works", ["redis", "postgresql"], indirect=True)
 def test_no_message_is_lost_nor_done_twice(served_works: Works) -> None:
     storm = Storm(served_works, Plan(MESSAGES, every_s=PATIENCE_S, kills=KILLS))
     assert storm.run() == []
