@@ -10,17 +10,18 @@ import argparse
 import secrets
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_manifest_context
+from detent.cli.context import add_store_options, open_manifest_context
 from detent.cli.follow import Follower
-from detent.cli.json_records import fire_record
-from detent.cli.look.nodes import live_nodes
-from detent.cli.lookup import fetch_fire, find_job, job_of
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
 from detent.model import Call, Command, Job, Row
 from detent.rules.planning import manual_fire
 from detent.stores.base import Store
 from detent.text import quote
+from detent.views.context import Context
+from detent.views.json_records import fire_record
+from detent.views.lookup import fetch_fire, find_job, job_of
+from detent.views.nodes import live_nodes
 
 EXAMPLE = "detent fire backup --wait"
 TOKEN_BYTES = 4

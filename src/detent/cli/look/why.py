@@ -14,14 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, iso
-from detent.cli.job_text import canonical_job
-from detent.cli.json_records import attempt_took_s, fire_record, names_record
-from detent.cli.look.why_reasons import absence_sentences, outcome_sentences
-from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_fire, find_stored_job
+from detent.cli.context import add_store_options, open_context
 from detent.cli.options import ALLOWED, parse_time
-from detent.cli.tables import printable, write_json, write_table
+from detent.cli.tables import write_json, write_table
 from detent.errors import UsageError
 from detent.model import Attempt, Job, Query, Row
 from detent.rules.chains import predecessor_of
@@ -29,6 +24,12 @@ from detent.schedules.explain import Answer, explain, explain_skipped, read_wall
 from detent.schedules.zones import open_zone
 from detent.stores.base import find_all
 from detent.text import listed
+from detent.views.context import Context
+from detent.views.formatting import duration, iso, printable
+from detent.views.job_text import canonical_job
+from detent.views.json_records import attempt_took_s, fire_record, names_record
+from detent.views.lookup import NOT_HOOKS, SCAN_MAX, find_fire, find_stored_job
+from detent.views.why_reasons import absence_sentences, outcome_sentences
 
 EXAMPLE = "detent why backup yesterday 02:30"
 MINUTE = timedelta(minutes=1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detent import clock
-from detent.cli.act.pauses import find_pauses, pause_text
-from detent.cli.context import Context
-from detent.cli.formatting import duration, iso, relative
-from detent.cli.look.nodes import live_nodes
-from detent.cli.lookup import SCAN_MAX
 from detent.manifest.check import NodeSettings
 from detent.model import Job, Outcome, Query, Row
 from detent.stores.base import Store, app_of, find_all
+from detent.views.context import Context
+from detent.views.formatting import duration, iso, relative
+from detent.views.lookup import SCAN_MAX
+from detent.views.nodes import live_nodes
+from detent.views.pauses import find_pauses, pause_text
 
 ON_TIME_S = 1.0
 NO_NODE = "no node is alive: start `detent run`"

@@ -14,12 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.cli.act.pauses import Pause, find_pauses, pause_record
-from detent.cli.context import Context
-from detent.cli.formatting import iso, local_time, relative
-from detent.cli.json_records import fire_record, names_record
-from detent.cli.look.nodes import NodeStatus, find_nodes, node_record, remarks
-from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
 from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
@@ -28,6 +22,12 @@ from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.search import place_of
 from detent.text import listed, plural
+from detent.views.context import Context
+from detent.views.formatting import iso, local_time, relative
+from detent.views.json_records import fire_record, names_record
+from detent.views.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
+from detent.views.nodes import NodeStatus, find_nodes, node_record, remarks
+from detent.views.pauses import Pause, find_pauses, pause_record
 
 LATELY = timedelta(days=1)
 OVERDUE_S = 5.0  # nodes usually start a due fire within a second
