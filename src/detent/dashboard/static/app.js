@@ -1,0 +1,180 @@
+// Starts the dashboard: the header, the router and the keys.
+
+import { html, render, useEffect, useState } from "./vendor/preact.js";
+import { ROLE, ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
+import { Overlay, help, isAsking, pauseJob, resumeJob, runJob } from "./dialogs.js";
+import { age, isStale, live, restart, start, subscribe } from "./live.js";
+import { Empty, Problem } from "./parts.js";
+import { clockText, duration, now, switchZone, zoneName } from "./time.js";
+import { Now, Verdict } from "./screens/now.js";
+import { Job, Jobs } from "./screens/jobs.js";
+import { Fire } from "./screens/fire.js";
+import { Fires } from "./screens/fires.js";
+import { Queues } from "./screens/queues.js";
+import { Audit, Nodes } from "./screens/nodes.js";
+
+const SCREENS = [["Now", "/", "n"], ["Jobs", "/jobs", "j"], ["Fires", "/fires", "f"], ["Queues", "/queues", "q"], ["Nodes", "/nodes", "o"], ["Audit", "/audit", "a"]];
+const ONE = { jobs: [Job, "name"], fires: [Fire, "fire"], queues: [Queues, "name"] };
+const LISTS = { "": Now, jobs: Jobs, fires: Fires, queues: Queues, nodes: Nodes, audit: Audit };
+const CHORD_MS = 1500;
+
+let draw = () => {};
+let filter = "";
+
+function go(url) {
+  const before = appName();
+  history.pushState(null, "", url);
+  arrive(before);
+}
+
+function arrive(appBefore) {
+  filter = "";
+  if (appName() !== appBefore) {
+    live.doc = null;
+    restart();
+  }
+  scrollTo(0, 0);
+  draw();
+}
+
+const parts = () => location.pathname.slice(ROOT.length).split("/").slice(1).map(decodeURIComponent);
+
+function Screen() {
+  const [list, name] = parts();
+  const [One, prop] = (name && ONE[list]) || [];
+  const Screen = One || LISTS[list];
+  if (!Screen) return html`<${Problem} error=${{ message: "there is no such page: choose one above" }}/>`;
+  if (!live.doc) return live.error ? html`<${Problem} error=${{ message: live.error }}/>` : html`<${Empty}>Loading…<//>`;
+  const props = { doc: live.doc, filter, open: go, ...(One ? { [prop]: name } : {}) };
+  return html`<${Screen} key=${location.pathname + location.search} ...${props}/>`;
+}
+
+function App() {
+  const [, set] = useState(0);
+  useEffect(() => {
+    draw = () => set((n) => n + 1);
+    const stop = subscribe(draw);
+    draw();
+    return stop;
+  }, []);
+  const isNow = !parts()[0];
+  const { doc } = live;
+  if (doc) document.title = `${doc.headline.ok && !isStale() ? "✓" : "✕"} ${doc.app} · detent`;
+  return html`
+    <${Header} doc=${doc} isNow=${isNow}/>
+    <main class=${doc && isStale() ? "stale" : ""}>
+      ${doc && isStale() && html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say">
+        ${doc.stale ? `The store does not answer: ${doc.stale.error}` : live.error || "The dashboard does not answer."} This picture is ${duration(age() * 1000)} old.</p></div>`}
+      ${doc && isNow && html`<${Verdict} doc=${doc}/>`}
+      <${Screen}/>
+    </main>
+    <${Overlay}/>`;
+}
+
+function Header({ doc, isNow }) {
+  const here = `/${parts()[0] || ""}`;
+  const problems = doc && !doc.headline.ok ? doc.problems.length : 0;
+  return html`<header><div class="bar">
+    <span class="brand"><a href=${page("/")} class="brand"><img src="${ROOT}/static/icon.svg" width="20" height="20" alt=""/>detent</a>
+      ${doc && (doc.apps.length > 1 ? html`<select aria-label="app" onChange=${(event) => go(`${ROOT}/?app=${encodeURIComponent(event.target.value)}`)}>
+        ${doc.apps.map((name) => html`<option value=${name} selected=${name === doc.app}>${name}</option>`)}</select>` : html`<span class="app">${doc.app}</span>`)}</span>
+    <nav aria-label="screens">${SCREENS.map(([name, path]) => html`<a key=${path} href=${page(path)} aria-current=${path === here ? "page" : null}>${name}
+      ${path === "/" && problems > 0 && html`<span class="n n-bad" aria-label="problems">${problems}</span>`}</a>`)}</nav>
+    ${doc && !isNow && html`<a class="pill ${doc.headline.ok ? "ok" : "bad"}" href=${page("/")} title=${doc.headline.text}><b aria-hidden="true">${doc.headline.ok ? "✓" : "!"}</b><span class="cut">${doc.headline.text}</span></a>`}
+    <span class="grow"/>
+    <label class="filter"><span class="sr">filter</span><input id="filter" type="search" placeholder="filter" autocomplete="off" value=${filter} onInput=${(event) => { filter = event.target.value.trim(); draw(); }}/><kbd aria-hidden="true">/</kbd></label>
+    <${Live} doc=${doc}/>
+    <button class="plain" title="switch between UTC and local time (u)" onClick=${changeZone}>${zoneName()}</button>
+    <span class="who" title="detent ${VERSION}">${USER}${ROLE === "read" ? " (read only)" : ""}</span>
+    <button class="plain mid" aria-label="keys" title="keys (?)" onClick=${help}>?</button>
+  </div></header>`;
+}
+
+function Live({ doc }) {
+  const [cls, text] = !doc ? ["wait", "connecting"] : isStale() ? ["down", `${duration(age() * 1000)} old`]
+    : live.mode === "poll" ? ["poll", `polling ${clockText(now())}`] : ["on", `live ${clockText(now())}`];
+  return html`<span class="live ${cls}" title="age of the data: ${duration(age() * 1000)}"><i aria-hidden="true"></i>${text}</span>`;
+}
+
+function changeZone() {
+  switchZone();
+  draw();
+}
+
+// Links inside the dashboard do not load the page again.
+document.addEventListener("click", (event) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = event.target.closest("a[href]");
+  if (link) {
+    const url = new URL(link.href.baseVal ?? link.href, location.href);
+    const isOurs = url.origin === location.origin && (url.pathname === ROOT || url.pathname.startsWith(`${ROOT}/`));
+    if (!isOurs || link.hasAttribute("download") || url.pathname.startsWith(`${ROOT}/api/`)) return;
+    event.preventDefault();
+    go(url.pathname + url.search);
+    return;
+  }
+  const row = event.target.closest("tr[data-href]");
+  if (row?.dataset.href && !event.target.closest("button, input, select, label, pre") && !String(getSelection())) go(row.dataset.href);
+});
+addEventListener("popstate", () => arrive(appName()));
+
+// Keys.
+const rows = () => [...document.querySelectorAll("main tr[data-href]")];
+const row = () => document.activeElement?.closest?.("tr[data-href]");
+
+function step(by) {
+  const all = rows();
+  const at = all.indexOf(row());
+  const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
+  if (next) {
+    next.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+}
+
+// The job that `r` and `p` act on: of the focused row, or of the page.
+function chosenJob() {
+  const [list, name] = parts();
+  const job = row()?.dataset.job || (list === "jobs" && name) || "";
+  return MAY_OPERATE ? job : "";
+}
+
+function back() {
+  const [list, name] = parts();
+  if (row()) document.activeElement.blur();
+  else if (history.length > 1 && (list || query().size)) history.back();
+  else if (name) go(page(`/${list}`));
+}
+
+let chordAt = 0;
+const ACTIONS = {
+  "/": () => document.getElementById("filter").focus(),
+  j: () => step(1),
+  k: () => step(-1),
+  Enter: () => row()?.dataset.href && go(row().dataset.href),
+  Escape: back,
+  x: () => row()?.querySelector("input[type=checkbox]")?.click(),
+  r: () => chosenJob() && runJob(chosenJob()),
+  p: () => chosenJob() && (live.doc?.jobs[chosenJob()]?.paused ? resumeJob : pauseJob)(chosenJob()),
+  u: changeZone,
+  "?": help,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isAsking()) return;
+  if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (event.key === "Enter" && event.target !== row()) return; // a link or a button has its own
+  const isChord = performance.now() - chordAt < CHORD_MS;
+  chordAt = event.key === "g" ? performance.now() : 0;
+  const screen = isChord && SCREENS.find(([, , key]) => key === event.key);
+  const act = screen ? () => go(page(screen[1])) : ACTIONS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+render(html`<${App}/>`, document.body);
+start();

@@ -1,0 +1,112 @@
+// Small components that the screens share.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { firePage, jobPage, short } from "./api.js";
+import { duration, fullText, relative, timeText } from "./time.js";
+
+// How an outcome or state looks: a class for its colour and a shape, so that colour is never the only sign.
+const LOOKS = {
+  succeeded: ["ok", "check"], failed: ["bad", "cross"], rejected: ["bad", "bar"], "timed-out": ["bad", "clock"],
+  lost: ["bad", "ask"], missed: ["bad", "diamond"], skipped: ["off", "diamond"], replaced: ["off", "diamond"],
+  cancelled: ["off", "bar"], running: ["run", "play"], stopping: ["warn", "play"], waiting: ["off", "ring"],
+};
+const SHAPES = {
+  check: "M2.3 6.6l2.6 2.6 4.8-6.2", cross: "M2.8 2.8l6.4 6.4M9.2 2.8l-6.4 6.4", bar: "M6 1.2a4.8 4.8 0 1 0 .01 0M2.8 9.2l6.4-6.4",
+  clock: "M6 1.2a4.8 4.8 0 1 0 .01 0M6 3.4V6l1.8 1.2", ask: "M4 4.2a2 2 0 1 1 2.8 1.9c-.6.3-.8.6-.8 1.3M6 9.6v.2",
+  diamond: "M6 1.2L10.8 6 6 10.8 1.2 6z", play: "M3.5 2l6 4-6 4z", ring: "M6 2a4 4 0 1 0 .01 0",
+};
+
+export const look = (state) => LOOKS[state] || ["off", "ring"];
+export const isBad = (state) => look(state)[0] === "bad";
+
+export function Outcome({ of, text }) {
+  const [cls, shape] = look(of);
+  return html`<span class="out ${cls}">
+    <svg width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">
+      <path d=${SHAPES[shape]} fill=${shape === "play" ? "currentColor" : "none"} stroke="currentColor" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round"/>
+    </svg>${text || of}</span>`;
+}
+
+// The state of a fire as the table of fires shows it.
+export const stateOf = (fire) => fire.outcome || (fire.state === "claimed" ? (fire.stop ? "stopping" : "running") : "waiting");
+
+const LETTERS = {
+  s: "succeeded", f: "failed", j: "rejected", t: "timed-out", k: "skipped", e: "replaced",
+  l: "lost", m: "missed", c: "cancelled", r: "running", w: "waiting",
+};
+const SPARK_MAX = 20;
+
+export function Spark({ of }) {
+  const states = [...of].map((letter) => LETTERS[letter]);
+  const counts = {};
+  for (const state of states) counts[state] = (counts[state] || 0) + 1;
+  const label = Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ") || "no fires yet";
+  return html`<svg class="spark" width="100" height="16" viewBox="0 0 100 16" role="img" aria-label=${label}>
+    <title>${`newest fires: ${label}`}</title>
+    ${states.map((state, i) => {
+      const x = (SPARK_MAX - states.length + i) * 5;
+      const cls = look(state)[0];
+      if (cls === "bad") return html`<rect x=${x} y="0" width="4" height="16" rx="1" class="m-bad"/>`;
+      if (cls === "off") return html`<rect x=${x + 1} y="9.5" width="2.5" height="3" class="m-off"/>`;
+      return html`<rect x=${x} y="5" width="4" height="8" rx="1" class=${cls === "ok" ? "m-ok" : "m-run"}/>`;
+    })}
+  </svg>`;
+}
+
+export const When = ({ at }) =>
+  at ? html`<time datetime=${at} title=${`${fullText(Date.parse(at))}, ${relative(at)}`}>${timeText(at)}</time>` : html`<span class="faint">–</span>`;
+export const Ago = ({ at }) =>
+  at ? html`<time datetime=${at} title=${fullText(Date.parse(at))}>${relative(at)}</time>` : html`<span class="faint">–</span>`;
+export const Took = ({ ms }) => html`<span class=${ms === null || ms === undefined ? "faint" : ""}>${duration(ms)}</span>`;
+
+export const JobLink = ({ name }) => html`<a class="name" href=${jobPage(name)}>${short(name)}</a>`;
+export const FireLink = ({ fire, text }) => html`<a class="mono" href=${firePage(fire)}>${text || short(fire)}</a>`;
+
+export const Tag = ({ kind = "", children }) => html`<span class="tag ${kind}">${children}</span>`;
+export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
+export const Problem = ({ error }) => html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say">${error.message}</p></div>`;
+
+const STATE_KINDS = { failing: "bad", late: "bad", paused: "warn", running: "run" };
+export const States = ({ of }) =>
+  of ? of.split(", ").map((state) => html`<${Tag} kind=${STATE_KINDS[state] || ""}>${state === "paused" ? "⏸ " : ""}${state}<//> `) : "";
+
+export function Card({ title, count, right, children }) {
+  return html`<section class="card">
+    <div class="top"><h2>${title}${count === undefined ? "" : html`<span class="n">${count}</span>`}</h2>
+      ${right && html`<div class="right">${right}</div>`}</div>
+    ${children}
+  </section>`;
+}
+
+// A row that opens a page: by a click beside its links, or by Enter.
+export const Row = ({ href, job, paused, children, onSelect }) =>
+  html`<tr tabindex="-1" data-href=${href} data-job=${job} data-paused=${paused ? "yes" : ""} onFocus=${onSelect}>${children}</tr>`;
+
+// Loads a document when `key` changes, and again every `every` seconds if that is given.
+export function useLoad(load, key, every = 0) {
+  const [state, setState] = useState({ key: null, data: null, error: null });
+  const again = useRef(() => {});
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    const run = async () => {
+      clearTimeout(timer);
+      if (!document.hidden) {
+        try {
+          const data = await load(stop.signal);
+          if (!stop.signal.aborted) setState({ key, data, error: null });
+        } catch (error) {
+          if (!stop.signal.aborted) setState((old) => ({ key, data: old.data, error }));
+        }
+      }
+      if (every && !stop.signal.aborted) timer = setTimeout(run, every * 1000);
+    };
+    again.current = run;
+    run();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, every]);
+  return { ...state, reload: () => again.current() };
+}

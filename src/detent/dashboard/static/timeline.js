@@ -1,0 +1,209 @@
+// The timeline: one row for each job, past fires as bars and diamonds, coming instants as rings.
+// The marks of a row are placed relative to a fixed instant; the group around them moves with time, so
+// that a row without changes is not drawn again.
+
+import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { firePage, jobPage, page, short } from "./api.js";
+import { duration, minuteText, now, timeText } from "./time.js";
+import { isBad, look } from "./parts.js";
+
+const ROW = 24;
+const TOP = 24;
+const NEAR_PX = 9; // how far from a mark the pointer may be
+const AHEAD = 0.18; // part of the width for what comes next
+const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
+const origin = Math.floor(now() / 1000);
+
+const bar = (x, width, height, cls) =>
+  html`<rect x=${x} y=${(ROW - height) / 2} width=${Math.max(width, 2.6)} height=${height} rx="1.5" class=${cls}/>`;
+
+function Mark({ mark, scale, at }) {
+  const place = (t) => (t - origin) * scale;
+  const [cls] = look(mark.state);
+  const middle = ROW / 2;
+  if (!mark.attempts.length) {
+    const x = place(mark.due);
+    if (mark.state === "waiting") return html`<circle cx=${x} cy=${middle} r="3" class="m-next"/>`;
+    return html`<path d="M${x} ${middle - 4.6}l4.6 4.6-4.6 4.6-4.6-4.6z" class=${cls === "bad" ? "m-bad" : "m-off"}/>`;
+  }
+  const start = place(mark.attempts[0][0]);
+  const wait = start - place(mark.due);
+  return html`<g>
+    ${wait > 3 && html`<path d="M${start - wait} ${middle}H${start}" class="m-next"/>`}
+    ${mark.attempts.map(([from, to, outcome], i) => {
+      const x = place(from);
+      const width = place(to ?? at) - x;
+      if (to === null) return bar(x, width, 12, "hatch");
+      if (!isBad(outcome)) return bar(x, width, 10, outcome === "succeeded" ? "m-ok" : "m-off");
+      if (i < mark.attempts.length - 1 || !isBad(mark.state)) return bar(x, Math.max(width, 4), 10, "m-try");
+      const cross = width >= 9 && `M${x + width / 2 - 2.5} ${middle - 2.5}l5 5m0-5l-5 5`;
+      return html`<g>${bar(x, width, 17, "m-bad")}${cross && html`<path d=${cross} class="m-x"/>`}</g>`;
+    })}
+  </g>`;
+}
+
+class MarkRow extends Component {
+  shouldComponentUpdate(next) {
+    return next.marks !== this.props.marks || next.scale !== this.props.scale || next.running;
+  }
+
+  render({ marks, scale, at }) {
+    return html`<g>${marks.map((mark) => html`<${Mark} key=${mark.key} mark=${mark} scale=${scale} at=${at}/>`)}</g>`;
+  }
+}
+
+const total = (counts, wanted) =>
+  Object.entries(counts).reduce((sum, [state, count]) => sum + (wanted(look(state)[0]) ? count : 0), 0);
+
+// A heat strip: the more fires, the darker; failures rise from the bottom.
+function Buckets({ buckets, step, scale }) {
+  const most = Math.max(1, ...buckets.map(([, counts]) => total(counts, () => true)));
+  const width = Math.max(step * scale - 1, 1.5);
+  return html`<g>${buckets.map(([at, counts]) => {
+    const all = total(counts, () => true);
+    const bad = total(counts, (cls) => cls === "bad");
+    const off = total(counts, (cls) => cls === "off");
+    const x = (at - origin) * scale;
+    const height = bad && Math.max(5, (16 * bad) / all);
+    return html`<g>
+      ${all > bad + off && html`<rect x=${x} y="4" width=${width} height="16" class="m-ok" opacity=${0.3 + (0.7 * all) / most}/>`}
+      ${off > 0 && html`<rect x=${x + 0.7} y="4.7" width=${Math.max(width - 1.4, 1)} height="3" class="m-off"/>`}
+      ${bad > 0 && html`<rect x=${x} y=${20 - height} width=${width} height=${height} class="m-bad"/>`}
+    </g>`;
+  })}</g>`;
+}
+
+function Axis({ from, until, place, height }) {
+  const span = until - from;
+  const step = STEPS.find((one) => span / one <= Math.max(3, place(until) / 95)) || STEPS[STEPS.length - 1];
+  const shift = -new Date(from * 1000).getTimezoneOffset() * 60;
+  const ticks = [];
+  for (let t = Math.ceil((from + shift) / step) * step - shift; t < until; t += step) ticks.push(t);
+  return html`<g>${ticks.map((t) => html`<g>
+    <path d="M${place(t)} ${TOP - 4}V${height}" class="grid"/>
+    ${place(t) > 18 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
+  </g>`)}</g>`;
+}
+
+const wordsOf = (mark) => {
+  const ran = mark.attempts.filter(([, to]) => to !== null);
+  const took = ran.reduce((sum, [from, to]) => sum + (to - from), 0);
+  const first = mark.attempts[0];
+  const late = first && (first[0] - mark.due) * 1000;
+  return [
+    mark.state,
+    mark.attempts.length > 1 && `${mark.attempts.length} attempts`,
+    ran.length > 0 && `took ${duration(took * 1000)}`,
+    late > 1000 && `started ${duration(late)} late`,
+  ].filter(Boolean).join(", ");
+};
+
+function useWidth(ref) {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    watch.observe(ref.current);
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
+// rows: [{name, marks, buckets, paused, bad, coming: [Unix seconds]}]
+export function Timeline({ rows, window: span, step, open }) {
+  const box = useRef(null);
+  const width = useWidth(box);
+  const [hot, setHot] = useState(null); // {row, key, byKey}
+  const at = now() / 1000;
+  const scale = (width * (1 - AHEAD)) / span;
+  const from = at - span;
+  const until = from + width / (scale || 1);
+  const place = (t) => (t - from) * scale;
+  const height = TOP + rows.length * ROW + 4;
+  const xOf = (mark) => place(mark.attempts.length ? mark.attempts[0][0] : mark.due);
+
+  const nearest = (event) => {
+    const area = box.current.getBoundingClientRect();
+    const x = event.clientX - area.left;
+    const row = Math.floor((event.clientY - area.top - TOP) / ROW);
+    let best = null;
+    for (const mark of rows[row]?.marks || []) {
+      const last = mark.attempts[mark.attempts.length - 1];
+      const right = last ? place(last[1] ?? at) : xOf(mark);
+      const away = Math.max(xOf(mark) - x, x - right, 0);
+      if (away <= NEAR_PX && (!best || away <= best.away)) best = { row, key: mark.key, away };
+    }
+    setHot(best && { row: best.row, key: best.key, byKey: false });
+  };
+
+  const move = (event) => {
+    const ways = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const way = ways[event.key];
+    if (event.key === "Enter" && found) return open(firePage(found.key));
+    if (!way) return undefined;
+    event.preventDefault();
+    let row = hot ? hot.row : 0;
+    for (let tries = 0; tries < rows.length; tries++) {
+      if (hot || tries) row = (row + way[0] + rows.length) % rows.length;
+      if (rows[row]?.marks.length) break;
+      if (!way[0]) row = (row + 1) % rows.length;
+    }
+    const { marks } = rows[row] || { marks: [] };
+    if (!marks.length) return undefined;
+    const index = hot && !way[0] ? marks.findIndex((mark) => mark.key === hot.key) + way[1] : marks.length - 1;
+    return setHot({ row, key: marks[Math.min(Math.max(index, 0), marks.length - 1)].key, byKey: true });
+  };
+
+  const found = hot && rows[hot.row]?.marks.find((mark) => mark.key === hot.key);
+  return html`<div class="tl">
+    <div class="labels">${rows.map((row) => html`<a key=${row.name} href=${jobPage(row.name)} class=${row.bad ? "bad" : ""} title=${row.name}>
+      <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}${row.paused && html`<span aria-label="paused">⏸</span>`}</a>`)}</div>
+    <div ref=${box}>
+      <svg height=${height} viewBox="0 0 ${width || 1} ${height}" tabindex="0" role="group"
+        aria-label="Timeline. The arrow keys go from fire to fire, Enter opens one."
+        onPointerMove=${nearest} onPointerLeave=${() => setHot(null)} onKeyDown=${move} onBlur=${() => setHot(null)}>
+        <defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect width="5" height="5" class="m-run"/><rect width="1.6" height="5" fill="#fff" opacity=".4"/></pattern></defs>
+        <rect x=${place(at)} y=${TOP - 4} width=${Math.max(width - place(at), 0)} height=${height} class="ahead"/>
+        <${Axis} from=${from} until=${until} place=${place} height=${height}/>
+        ${rows.map((row, i) => html`<g key=${row.name} transform="translate(0 ${TOP + i * ROW})">
+          <path d="M0 ${ROW}H${width}" class="grid"/>
+          ${row.coming.map((t) => html`<circle cx=${place(t)} cy=${ROW / 2} r="3" class="m-next"/>`)}
+          <g transform="translate(${place(origin)} 0)">
+            ${row.buckets ? html`<${Buckets} buckets=${row.buckets} step=${step} scale=${scale}/>`
+              : html`<${MarkRow} marks=${row.marks} scale=${scale} at=${at} running=${row.marks.some((mark) => mark.attempts.some(([, to]) => to === null))}/>`}
+          </g>
+          ${row.paused && html`<text x=${place(at) - 8} y="16" text-anchor="end" class="paused">${pauseText(row.paused)}</text>`}
+        </g>`)}
+        <path d="M${place(at)} ${TOP - 4}V${height}" class="nowline"/>
+        <text x=${place(at)} y="13" text-anchor="middle" class="nowtext">now</text>
+        ${found && html`<a href=${firePage(found.key)} tabindex="-1"><rect x=${xOf(found) - 5} y=${TOP + hot.row * ROW + 1}
+          width=${Math.max(place(found.attempts[found.attempts.length - 1]?.[1] ?? (found.attempts.length ? at : found.due)) - xOf(found), 2) + 10}
+          height=${ROW - 2} rx="3" fill="transparent" class="m-on"/></a>`}
+      </svg>
+      ${found && html`<${Tip} mark=${found} x=${xOf(found)} row=${hot.row} width=${width} byKey=${hot.byKey}/>`}
+    </div>
+  </div>`;
+}
+
+const pauseText = (pause) => `paused${pause.reason ? `: ${pause.reason}` : ""}${pause.by ? ` (by ${pause.by})` : ""}`;
+
+function Tip({ mark, x, row, width, byKey }) {
+  const style = { bottom: `calc(100% - ${TOP + row * ROW - 4}px)` };
+  if (x > width / 2) style.right = `${Math.max(width - x - 12, 4)}px`;
+  else style.left = `calc(100% - ${width - x + 12}px)`;
+  return html`<div class="tip" style=${style} role=${byKey ? "status" : "presentation"}>
+    <b>${short(mark.job)} ${timeText(new Date(mark.due * 1000).toISOString())}</b>
+    ${wordsOf(mark)}${mark.reason && html`<div>${mark.reason}</div>`}
+  </div>`;
+}
+
+export const Legend = () => html`<div class="legend" aria-hidden="true">
+  ${[["succeeded", html`<rect x="1" y="1" width="8" height="10" rx="1.5" class="m-ok"/>`],
+    ["failed", html`<rect x="0" y="-2" width="9" height="16" rx="1.5" class="m-bad"/>`],
+    ["failed attempt", html`<rect x="1" y="1" width="8" height="10" rx="1.5" class="m-try"/>`],
+    ["running", html`<rect x="0" y="0" width="10" height="12" rx="1.5" class="hatch"/>`],
+    ["did not run", html`<path d="M5 1l5 5-5 5-5-5z" class="m-off"/>`],
+    ["coming", html`<circle cx="5" cy="6" r="3.4" class="m-next"/>`]].map(([text, shape]) =>
+    html`<span><svg width="12" height="14" viewBox="-1 -1 12 14">${shape}</svg>${text}</span>`)}
+  <a href=${page("/fires")}>all fires</a>
+</div>`;
