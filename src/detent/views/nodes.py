@@ -57,7 +57,7 @@ class NodeStatus(NamedTuple):
 
 
 def find_heartbeats(store: Store, app: str) -> list[Heartbeat]:
-    return [_heartbeat(note) for note in store.notes(app, NODE)]
+    return [heartbeat_of(note) for note in store.notes(app, NODE)]
 
 
 def live_nodes(store: Store, app: str) -> list[Heartbeat]:
@@ -65,7 +65,7 @@ def live_nodes(store: Store, app: str) -> list[Heartbeat]:
     return [beat for beat in find_heartbeats(store, app) if not beat.is_dead]
 
 
-def _heartbeat(note: Note) -> Heartbeat:
+def heartbeat_of(note: Note) -> Heartbeat:
     """Read a heartbeat; a node of another version may write more or fewer fields."""
     try:
         found = json.loads(note.text)
@@ -97,16 +97,32 @@ def _number(fields: dict[str, Any], name: str) -> float | None:
 
 
 def find_nodes(store: Store, by_app: Mapping[str, Watermarks]) -> list[NodeStatus]:
-    found = []
+    found: list[NodeStatus] = []
     for app, watermarks in by_app.items():
         claimed = find_all(store, Query(app=app, state="claimed", limit=SCAN_MAX))
-        running = Counter(row.node for row in claimed)
-        by_job = watermarks.by_job
-        lists = {note.name.removeprefix(JOBS): jobs_in(note.text) for note in store.notes(app, JOBS)}
-        for beat in find_heartbeats(store, app):
-            held = lists.get(beat.jobs_list, {})
-            is_superseded = any(name in by_job and by_job[name].revision != held[name] for name in held)
-            found.append(NodeStatus(app, beat, running[beat.instance], is_superseded, beat.is_dead))
+        lists, beats = lists_of(store.notes(app, JOBS)), find_heartbeats(store, app)
+        found += node_statuses(app, beats, lists, watermarks, Counter(row.node for row in claimed))
+    return found
+
+
+def lists_of(notes: Sequence[Note]) -> dict[str, dict[str, str]]:
+    """The lists of jobs that nodes hold, by their digest: the revision of each job by its name."""
+    return {note.name.removeprefix(JOBS): jobs_in(note.text) for note in notes}
+
+
+def node_statuses(
+    app: str,
+    beats: Sequence[Heartbeat],
+    lists: Mapping[str, Mapping[str, str]],
+    watermarks: Watermarks,
+    running: Mapping[str, int],
+) -> list[NodeStatus]:
+    """`running`: the number of claims by node."""
+    by_job, found = watermarks.by_job, []
+    for beat in beats:
+        held = lists.get(beat.jobs_list, {})
+        is_superseded = any(name in by_job and by_job[name].revision != held[name] for name in held)
+        found.append(NodeStatus(app, beat, running.get(beat.instance, 0), is_superseded, beat.is_dead))
     return found
 
 

@@ -39,7 +39,7 @@ class Pause(NamedTuple):
 
 def find_pauses(store: Store, apps: Iterable[str]) -> dict[str, Pause]:
     """The pauses of these apps, by the name of the job in the store."""
-    return {pause.job: pause for app in apps for pause in map(_read, store.notes(app, PAUSE))}
+    return {pause.job: pause for app in apps for pause in map(pause_of, store.notes(app, PAUSE))}
 
 
 def pause_text(pause: Pause, now: datetime) -> str:
@@ -58,7 +58,7 @@ def pause_record(pause: Pause) -> dict[str, Any]:
     }
 
 
-def _read(note: Note) -> Pause:
+def pause_of(note: Note) -> Pause:
     """A text of another program is taken as the reason."""
     found = _TEXT.fullmatch(note.text)
     by, reason = (found["who"], found["reason"] or "") if found else ("", note.text)
