@@ -17,6 +17,7 @@ from detent.stores.sql.queries import UNSUCCESSFUL
 class MysqlSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = False, ""
+    FLOOR = "FLOOR({})"
     EACH, AMONG = "each_of(?)", "IN (SELECT value FROM each_of(?))"  # `_translated` replaces them
 
     def __init__(self, link: Link) -> None:

@@ -42,6 +42,7 @@ class Reading(float):
 class PostgresSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = True, "OFFSET 0"
+    FLOOR = "floor({})"
     EACH, AMONG = "unnest(?::text[]) AS each(value)", "= ANY (?::text[])"
 
     def __init__(self, db: Connection[Any], pipeline: Pipeline) -> None:

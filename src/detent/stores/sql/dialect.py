@@ -49,6 +49,8 @@ class Session(Protocol):
     def update_fires(self, rows: Sequence[Sequence[Any]]) -> None:
         """Change fires.  A row has the values of `columns.STATE`, and the id."""
 
+    FLOOR: str  # a format: the whole number that does not exceed a value
+
     APART: str  # ends a subquery that the database executes on its own, before its other conditions
 
     def hint(self, index: str) -> str:

@@ -15,6 +15,7 @@ from detent.stores.sql.dialect import Rows, Statement
 class SqliteSession:
     LOCK = LOCK_FREE = ""  # a write transaction has the whole file
     INSERT_TELLS, APART = False, ""
+    FLOOR = "CAST({} AS INTEGER)"
     EACH, AMONG = "json_each(?)", "IN (SELECT value FROM json_each(?))"
 
     def __init__(self, db: sqlite3.Connection) -> None:

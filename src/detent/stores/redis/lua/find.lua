@@ -137,6 +137,25 @@ function reads.page(r)
   return { #places, last and exact(last[1]) or "", last and last[2] or "", rows }
 end
 
+-- For each job its newest records that are due, the latest first.
+function reads.newest(r)
+  local out, now = {}, exact(r.now)
+  for place, job in ipairs(r.jobs) do
+    local keys = call("ZREVRANGEBYSCORE", prefix .. "book:" .. job, now, "-inf", "LIMIT", 0, r.each)
+    out[place] = rows_of(keys)
+  end
+  return out
+end
+
+-- For each of these minutes the groups of records that ended in it, and their numbers.
+function reads.tally(r)
+  local out = {}
+  for minute = r.first, r.last do
+    out[#out + 1] = call("HGETALL", prefix .. "tally:" .. exact(minute))
+  end
+  return out
+end
+
 -- The finished records that ended before an instant.
 function reads.old(r)
   return rows_of(call("ZRANGEBYSCORE", prefix .. "over", "-inf", "(" .. exact(r.before), "LIMIT", r.passed, r.count))
