@@ -2,20 +2,17 @@
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { ROLE, ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
-import { Overlay, help, isAsking, pauseJob, resumeJob, runJob } from "./dialogs.js";
+import { Overlay, help, isAsking, pauseJob, resumeJob, runJob, say } from "./dialogs.js";
 import { age, isStale, live, restart, start, subscribe } from "./live.js";
 import { Empty, Problem } from "./parts.js";
 import { clockText, duration, now, switchZone, zoneName } from "./time.js";
 import { Now, Verdict } from "./screens/now.js";
-import { Job, Jobs } from "./screens/jobs.js";
-import { Fire } from "./screens/fire.js";
-import { Fires } from "./screens/fires.js";
-import { Queues } from "./screens/queues.js";
-import { Audit, Nodes } from "./screens/nodes.js";
 
 const SCREENS = [["Now", "/", "n"], ["Jobs", "/jobs", "j"], ["Fires", "/fires", "f"], ["Queues", "/queues", "q"], ["Nodes", "/nodes", "o"], ["Audit", "/audit", "a"]];
-const ONE = { jobs: [Job, "name"], fires: [Fire, "fire"], queues: [Queues, "name"] };
-const LISTS = { "": Now, jobs: Jobs, fires: Fires, queues: Queues, nodes: Nodes, audit: Audit };
+// Path -> module and component; a module is loaded when it is first shown.
+const LISTS = { jobs: ["jobs", "Jobs"], fires: ["fires", "Fires"], queues: ["queues", "Queues"], nodes: ["nodes", "Nodes"], audit: ["nodes", "Audit"] };
+const ONE = { jobs: ["jobs", "Job"], fires: ["fire", "Fire"], queues: ["queues", "Queues"] };
+const modules = {};
 const CHORD_MS = 1500;
 
 let draw = () => {};
@@ -39,14 +36,27 @@ function arrive(appBefore) {
 
 const parts = () => location.pathname.slice(ROOT.length).split("/").slice(1).map(decodeURIComponent);
 
+// The component for the path: null while its module loads, undefined where there is none.
+function component(list, name) {
+  if (!list) return Now;
+  const [module, member] = (name ? ONE[list] : LISTS[list]) || [];
+  if (module && !(module in modules)) {
+    modules[module] = null;
+    import(`./screens/${module}.js`).then((loaded) => {
+      modules[module] = loaded;
+      draw();
+    }, () => say("A part of the dashboard could not be loaded: reload the page.", { bad: true }));
+  }
+  return module && modules[module] && modules[module][member];
+}
+
 function Screen() {
   const [list, name] = parts();
-  const [One, prop] = (name && ONE[list]) || [];
-  const Screen = One || LISTS[list];
-  if (!Screen) return html`<${Problem} error=${{ message: "there is no such page: choose one above" }}/>`;
-  if (!live.doc) return live.error ? html`<${Problem} error=${{ message: live.error }}/>` : html`<${Empty}>Loading…<//>`;
-  const props = { doc: live.doc, filter, open: go, ...(One ? { [prop]: name } : {}) };
-  return html`<${Screen} key=${location.pathname + location.search} ...${props}/>`;
+  const Shown = component(list, name);
+  if (Shown === undefined) return html`<${Problem} error=${{ message: "there is no such page: choose one above" }}/>`;
+  if (!live.doc && live.error) return html`<${Problem} error=${{ message: live.error }}/>`;
+  if (!live.doc || !Shown) return html`<${Empty}>Loading…<//>`;
+  return html`<${Shown} key=${location.pathname + location.search} doc=${live.doc} filter=${filter} open=${go} name=${name}/>`;
 }
 
 function App() {

@@ -27,7 +27,8 @@ export function ask(dialog) {
 
 export const isAsking = () => Boolean(shown.dialog);
 
-function close() {
+function close(id) {
+  if (shown.dialog?.id !== id) return;
   shown.dialog = null;
   shown.notify();
 }
@@ -43,13 +44,13 @@ export function Overlay() {
       ${one.text}${one.href && html` <a href=${one.href}><u>Open</u></a>`}</div>`)}</div>`;
 }
 
-function Dialog({ title, text, fields, verb, danger, act }) {
+function Dialog({ id, title, text, fields, verb, danger, act }) {
   const box = useRef(null);
   const [state, setState] = useState({ busy: false, error: "" });
   useEffect(() => {
-    const before = document.activeElement;
-    box.current.showModal();
-    return () => before?.isConnected && before.focus();
+    const dialog = box.current;
+    dialog.showModal();
+    return () => dialog.close(); // gives the focus back
   }, []);
   const submit = async (event) => {
     event.preventDefault();
@@ -57,12 +58,12 @@ function Dialog({ title, text, fields, verb, danger, act }) {
     setState({ busy: true, error: "" });
     try {
       await act(values);
-      close();
+      close(id);
     } catch (error) {
       setState({ busy: false, error: error.message });
     }
   };
-  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${close}>
+  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${() => close(id)}>
     <form onSubmit=${submit}>
       <h2 id="dialog-title">${title}</h2>
       ${text && html`<p class="soft">${text}</p>`}
@@ -86,7 +87,7 @@ function Until() {
     const at = new Date(Date.now() + hours * 3600000 - (isUtc() ? 0 : new Date().getTimezoneOffset() * 60000));
     setValue(at.toISOString().slice(0, 16));
   };
-  return html`<label>Until (${zoneName()}); empty: until somebody resumes it
+  return html`<label>Until (${zoneName()}); empty: until it is resumed
     <input type="datetime-local" name="until" value=${value} onInput=${(event) => setValue(event.target.value)}/></label>
     <div class="quick">${HOURS.map(([text, hours]) => html`<button type="button" class="small" onClick=${() => later(hours)}>${text}</button>`)}
       <button type="button" class="small" onClick=${() => setValue("")}>no end</button></div>`;
@@ -109,7 +110,7 @@ export function runJob(name, done = () => {}) {
 export function pauseJob(name, done = () => {}) {
   ask({
     title: `Pause ${short(name)}`, verb: "Pause", fields: html`<${Reason}/><${Until}/>`,
-    text: "Instants that come due while it is paused are skipped. What runs already goes on.",
+    text: "Instants that fall due while it is paused are skipped. Running work continues.",
     act: async ({ reason, until }) => {
       await post(api("jobs", name, "pause"), { reason, until: instant(until) });
       say(`Paused ${short(name)}.`);

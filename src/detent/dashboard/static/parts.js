@@ -13,18 +13,19 @@ const LOOKS = {
 const SHAPES = {
   check: "M2.3 6.6l2.6 2.6 4.8-6.2", cross: "M2.8 2.8l6.4 6.4M9.2 2.8l-6.4 6.4", bar: "M6 1.2a4.8 4.8 0 1 0 .01 0M2.8 9.2l6.4-6.4",
   clock: "M6 1.2a4.8 4.8 0 1 0 .01 0M6 3.4V6l1.8 1.2", ask: "M4 4.2a2 2 0 1 1 2.8 1.9c-.6.3-.8.6-.8 1.3M6 9.6v.2",
+  pause: "M3.8 2.2v7.6M8.2 2.2v7.6", again: "M9.8 4.2A4.3 4.3 0 1 0 10.3 6M10.3 1.6v2.9H7.4", alert: "M6 1.6v5.2M6 10v.2",
   diamond: "M6 1.2L10.8 6 6 10.8 1.2 6z", play: "M3.5 2l6 4-6 4z", ring: "M6 2a4 4 0 1 0 .01 0",
 };
 
 export const look = (state) => LOOKS[state] || ["off", "ring"];
 export const isBad = (state) => look(state)[0] === "bad";
 
-export function Outcome({ of, text }) {
+export const Icon = ({ shape }) => html`<svg class="icon" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">
+  <path d=${SHAPES[shape]} fill=${shape === "play" ? "currentColor" : "none"} stroke="currentColor" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round"/></svg>`;
+
+export function Outcome({ of }) {
   const [cls, shape] = look(of);
-  return html`<span class="out ${cls}">
-    <svg width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">
-      <path d=${SHAPES[shape]} fill=${shape === "play" ? "currentColor" : "none"} stroke="currentColor" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round"/>
-    </svg>${text || of}</span>`;
+  return html`<span class="out ${cls}"><${Icon} shape=${shape}/>${of}</span>`;
 }
 
 // The state of a fire as the table of fires shows it.
@@ -47,7 +48,7 @@ export function Spark({ of }) {
       const x = (SPARK_MAX - states.length + i) * 5;
       const cls = look(state)[0];
       if (cls === "bad") return html`<rect x=${x} y="0" width="4" height="16" rx="1" class="m-bad"/>`;
-      if (cls === "off") return html`<rect x=${x + 1} y="9.5" width="2.5" height="3" class="m-off"/>`;
+      if (cls === "off") return html`<rect x=${x + 0.75} y="8.5" width="2.5" height="4" class="m-off"/>`;
       return html`<rect x=${x} y="5" width="4" height="8" rx="1" class=${cls === "ok" ? "m-ok" : "m-run"}/>`;
     })}
   </svg>`;
@@ -64,11 +65,15 @@ export const FireLink = ({ fire, text }) => html`<a class="mono" href=${firePage
 
 export const Tag = ({ kind = "", children }) => html`<span class="tag ${kind}">${children}</span>`;
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
-export const Problem = ({ error }) => html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say">${error.message}</p></div>`;
+// Text in which `commands` stand between backticks.
+export const Words = ({ text }) => text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
+export const Problem = ({ error }) => html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say"><${Words} text=${error.message}/></p></div>`;
 
 const STATE_KINDS = { failing: "bad", late: "bad", paused: "warn", running: "run" };
+const STATE_SHAPES = { failing: "cross", late: "clock", paused: "pause", running: "play" };
+export const Paused = () => html`<${Tag} kind="warn"><${Icon} shape="pause"/>paused<//>`;
 export const States = ({ of }) =>
-  of ? of.split(", ").map((state) => html`<${Tag} kind=${STATE_KINDS[state] || ""}>${state === "paused" ? "⏸ " : ""}${state}<//> `) : "";
+  of ? of.split(", ").map((state) => html`<${Tag} kind=${STATE_KINDS[state] || ""}>${STATE_SHAPES[state] && html`<${Icon} shape=${STATE_SHAPES[state]}/>`}${state}<//> `) : "";
 
 export function Card({ title, count, right, children }) {
   return html`<section class="card">

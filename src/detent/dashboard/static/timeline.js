@@ -4,8 +4,9 @@
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { firePage, jobPage, page, short } from "./api.js";
+import { live, setWindow } from "./live.js";
 import { duration, minuteText, now, timeText } from "./time.js";
-import { isBad, look } from "./parts.js";
+import { Icon, isBad, look } from "./parts.js";
 
 const ROW = 24;
 const TOP = 24;
@@ -73,7 +74,7 @@ function Buckets({ buckets, step, scale }) {
   })}</g>`;
 }
 
-function Axis({ from, until, place, height }) {
+function Axis({ from, until, at, place, height }) {
   const span = until - from;
   const step = STEPS.find((one) => span / one <= Math.max(3, place(until) / 95)) || STEPS[STEPS.length - 1];
   const shift = -new Date(from * 1000).getTimezoneOffset() * 60;
@@ -81,7 +82,7 @@ function Axis({ from, until, place, height }) {
   for (let t = Math.ceil((from + shift) / step) * step - shift; t < until; t += step) ticks.push(t);
   return html`<g>${ticks.map((t) => html`<g>
     <path d="M${place(t)} ${TOP - 4}V${height}" class="grid"/>
-    ${place(t) > 18 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
+    ${place(t) > 18 && Math.abs(place(t) - place(at)) > 34 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
   </g>`)}</g>`;
 }
 
@@ -156,7 +157,7 @@ export function Timeline({ rows, window: span, step, open }) {
   const found = hot && rows[hot.row]?.marks.find((mark) => mark.key === hot.key);
   return html`<div class="tl">
     <div class="labels">${rows.map((row) => html`<a key=${row.name} href=${jobPage(row.name)} class=${row.bad ? "bad" : ""} title=${row.name}>
-      <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}${row.paused && html`<span aria-label="paused">⏸</span>`}</a>`)}</div>
+      <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}${row.paused && html`<span role="img" aria-label="paused"><${Icon} shape="pause"/></span>`}</a>`)}</div>
     <div ref=${box}>
       <svg height=${height} viewBox="0 0 ${width || 1} ${height}" tabindex="0" role="group"
         aria-label="Timeline. The arrow keys go from fire to fire, Enter opens one."
@@ -164,15 +165,15 @@ export function Timeline({ rows, window: span, step, open }) {
         <defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
           <rect width="5" height="5" class="m-run"/><rect width="1.6" height="5" fill="#fff" opacity=".4"/></pattern></defs>
         <rect x=${place(at)} y=${TOP - 4} width=${Math.max(width - place(at), 0)} height=${height} class="ahead"/>
-        <${Axis} from=${from} until=${until} place=${place} height=${height}/>
+        <${Axis} at=${at} from=${from} until=${until} place=${place} height=${height}/>
         ${rows.map((row, i) => html`<g key=${row.name} transform="translate(0 ${TOP + i * ROW})">
           <path d="M0 ${ROW}H${width}" class="grid"/>
-          ${row.coming.map((t) => html`<circle cx=${place(t)} cy=${ROW / 2} r="3" class="m-next"/>`)}
+          ${row.coming.filter((t) => t > at).map((t) => html`<circle cx=${place(t)} cy=${ROW / 2} r="3" class="m-next"/>`)}
           <g transform="translate(${place(origin)} 0)">
             ${row.buckets ? html`<${Buckets} buckets=${row.buckets} step=${step} scale=${scale}/>`
               : html`<${MarkRow} marks=${row.marks} scale=${scale} at=${at} running=${row.marks.some((mark) => mark.attempts.some(([, to]) => to === null))}/>`}
           </g>
-          ${row.paused && html`<text x=${place(at) - 8} y="16" text-anchor="end" class="paused">${pauseText(row.paused)}</text>`}
+          ${row.paused && html`<text x=${place(at) - 8} y="16" text-anchor="end" class="paused">${width > 500 ? pauseText(row.paused) : "paused"}</text>`}
         </g>`)}
         <path d="M${place(at)} ${TOP - 4}V${height}" class="nowline"/>
         <text x=${place(at)} y="13" text-anchor="middle" class="nowtext">now</text>
@@ -195,6 +196,30 @@ function Tip({ mark, x, row, width, byKey }) {
     <b>${short(mark.job)} ${timeText(new Date(mark.due * 1000).toISOString())}</b>
     ${wordsOf(mark)}${mark.reason && html`<div>${mark.reason}</div>`}
   </div>`;
+}
+
+const WINDOWS = [["10 min", 600], ["1 h", 3600], ["24 h", 86400]];
+export const Windows = () => html`<span class="seg" role="group" aria-label="how far back">${WINDOWS.map(([text, seconds]) =>
+  html`<button type="button" aria-pressed=${String(live.window === seconds)} onClick=${() => setWindow(seconds)}>${text}</button>`)}</span>`;
+
+const NONE = [];
+
+// The rows of these jobs, from the live picture.
+export function timelineRows(doc, names) {
+  const coming = {};
+  for (const one of doc.next) if (!one.paused) (coming[one.name] ||= []).push(Date.parse(one.due_at) / 1000);
+  return names.map((name) => {
+    const job = doc.jobs[name];
+    const next = job.next_due_at && !job.paused ? [Date.parse(job.next_due_at) / 1000] : NONE;
+    return {
+      name,
+      marks: live.rows[name] || NONE,
+      buckets: doc.timeline.kind === "buckets" ? doc.buckets[name] || NONE : null,
+      paused: job.paused,
+      bad: /failing|late/.test(job.state),
+      coming: coming[name] || next,
+    };
+  });
 }
 
 export const Legend = () => html`<div class="legend" aria-hidden="true">

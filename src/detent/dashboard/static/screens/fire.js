@@ -10,7 +10,7 @@ import { duration } from "../time.js";
 
 const OPEN_REFRESH_S = 2;
 
-export function Fire({ fire: key, open }) {
+export function Fire({ name: key, open }) {
   const mark = JSON.stringify(live.doc?.marks[key]);
   const loaded = useLoad((signal) => get(api("fires", key), {}, signal), mark, OPEN_REFRESH_S);
   const fire = loaded.data;

@@ -22,7 +22,7 @@ export function FireTable({ fires, picked, onPick, withJob = true }) {
       <td class="num" data-l="late"><${Took} ms=${fire.late_ms}/></td>
       <td class="num" data-l="took"><${Took} ms=${fire.took_ms}/></td>
       <td class="num mid">${fire.attempts.length || html`<span class="faint">–</span>`}</td>
-      <td class="mid soft">${fire.node || html`<span class="faint">–</span>`}</td>
+      <td class="mid soft nowrap">${fire.node || html`<span class="faint">–</span>`}</td>
     <//>`)}</tbody>
   </table>`;
 }
@@ -78,7 +78,7 @@ function Filters({ doc, given, set }) {
   const pickOne = (name, label, options) => html`<select aria-label=${label} value=${given[name]} onChange=${(event) => set({ [name]: event.target.value })}>
     <option value="">${label}</option>${options.map(([value, text]) => html`<option value=${value} selected=${given[name] === value}>${text}</option>`)}</select>`;
   const typed = (name, label, list) => html`<input aria-label=${label} placeholder=${label} value=${given[name]} list=${list} onChange=${(event) => set({ [name]: event.target.value.trim() })}/>`;
-  const instant = (name, label) => html`<input aria-label=${label} placeholder="${label}: 2026-01-31T12:00Z" value=${given[name]} onChange=${(event) => set({ [name]: event.target.value.trim() })}/>`;
+  const instant = (name, label) => html`<input class="at" aria-label=${label} placeholder="${label}: 2026-01-31T12:00Z" value=${given[name]} onChange=${(event) => set({ [name]: event.target.value.trim() })}/>`;
   return html`<div class="form">
     ${typed("job", "job", "job-names")}
     <datalist id="job-names">${Object.keys(doc.jobs).map((name) => html`<option value=${name}/>`)}</datalist>

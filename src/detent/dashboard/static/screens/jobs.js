@@ -4,7 +4,8 @@ import { html, useState } from "../vendor/preact.js";
 import { MAY_OPERATE, api, firePage, get, jobPage, page, query, short } from "../api.js";
 import { pauseJob, resumeJob, runJob } from "../dialogs.js";
 import { live } from "../live.js";
-import { Ago, Card, Empty, Outcome, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { Ago, Card, Empty, Icon, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { Timeline, Windows, timelineRows } from "../timeline.js";
 import { FireTable } from "./fires.js";
 
 export function Jobs({ doc, filter, open }) {
@@ -62,7 +63,7 @@ export function Job({ name, open }) {
         ${can("resume") && html`<button onClick=${() => resumeJob(name, job.reload)}>Resume</button>`}
       </div></div>
     ${data.description && html`<p class="soft">${data.description}</p>`}
-    ${data.paused && html`<div class="verdict warn"><span class="sign" aria-hidden="true">⏸</span><p class="say">Paused${data.paused.by && ` by ${data.paused.by}`}${data.paused.reason && `: ${data.paused.reason}`}
+    ${data.paused && html`<div class="verdict warn"><span class="sign" aria-hidden="true"><${Icon} shape="pause"/></span><p class="say">Paused${data.paused.by && ` by ${data.paused.by}`}${data.paused.reason && `: ${data.paused.reason}`}
       ${data.paused.until ? html` – until <${When} at=${data.paused.until}/>` : " – until it is resumed"}</p></div>`}
     <div class="stats">
       <div><b>${data.last ? html`<${Outcome} of=${data.last.outcome}/>` : "–"}</b><span>last, <${Ago} at=${data.last?.over_at}/></span></div>
@@ -73,14 +74,15 @@ export function Job({ name, open }) {
       <div><b><${Took} ms=${data.p95_ms}/></b><span>p95</span></div>
       <div><b><${Spark} of=${data.spark}/></b><span>newest fires</span></div>
     </div>
+    ${known && html`<${Card} title="Timeline" right=${html`<${Windows}/>`}><${Timeline} rows=${timelineRows(live.doc, [name])} window=${live.window} step=${live.doc.timeline.step_s} open=${open}/><//>`}
     <div class="cols two">
       <${Card} title="History" right=${html`<a class="soft" href=${page("/fires", { job: name })}>all fires of this job</a>`}>
         ${fires.error && html`<${Problem} error=${fires.error}/>`}
-        ${fires.data && (fires.data.fires.length ? html`<${FireTable} fires=${fires.data.fires} open=${open} withJob=${false}/>` : html`<${Empty}>It has not fired yet.<//>`)}
+        ${fires.data && (fires.data.fires.length ? html`<${FireTable} fires=${fires.data.fires} withJob=${false}/>` : html`<${Empty}>It has not fired yet.<//>`)}
       <//>
       <div class="stack">
         <${Card} title="Next instants">
-          ${next.data?.length ? html`<ul class="rows">${next.data.map((one) => html`<li key=${one.due_at}><span><${When} at=${one.due_at}/>${one.paused && html` <${Tag} kind="warn">⏸ paused<//>`}</span>
+          ${next.data?.length ? html`<ul class="rows">${next.data.map((one) => html`<li key=${one.due_at}><span><${When} at=${one.due_at}/>${one.paused && html` <${Paused}/>`}</span>
             <span class="when">${one.timezone === "UTC" ? html`<${Ago} at=${one.due_at}/>` : `${one.local.slice(11, 16)} ${one.timezone}`}</span>
             ${one.note && html`<span class="note">${one.note}</span>`}</li>`)}</ul>` : html`<${Empty}>${next.error ? next.error.message : "None is planned from here."}<//>`}
         <//>
