@@ -68,7 +68,7 @@ function Buckets({ buckets, step, scale }) {
     const height = bad && Math.max(5, (16 * bad) / all);
     return html`<g>
       ${all > bad + off && html`<rect x=${x} y="4" width=${width} height="16" class="m-ok" opacity=${0.3 + (0.7 * all) / most}/>`}
-      ${off > 0 && html`<rect x=${x + 0.7} y="4.7" width=${Math.max(width - 1.4, 1)} height="3" class="m-off"/>`}
+      ${off > 0 && html`<rect x=${x} y="4" width=${width} height="3.5" class="m-rest"/>`}
       ${bad > 0 && html`<rect x=${x} y=${20 - height} width=${width} height=${height} class="m-bad"/>`}
     </g>`;
   })}</g>`;
@@ -86,18 +86,38 @@ function Axis({ from, until, at, place, height }) {
   </g>`)}</g>`;
 }
 
-const wordsOf = (mark) => {
+// What can be pointed at in a row: {key, from, to, pad, href, title, words, reason}, with instants in Unix seconds.
+function items(row, step, at) {
+  if (!row.buckets) return row.marks.map((mark) => markItem(mark, at));
+  return row.buckets.map(([from, counts]) => ({
+    key: from, from, to: from + step, pad: 1,
+    href: page("/fires", { job: row.name, from: iso(from), to: iso(from + step) }),
+    title: `${short(row.name)} ${minuteText(from * 1000)}–${minuteText((from + step) * 1000)}`,
+    words: Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", "),
+  }));
+}
+
+function markItem(mark, at) {
+  const first = mark.attempts[0];
+  const last = mark.attempts[mark.attempts.length - 1];
   const ran = mark.attempts.filter(([, to]) => to !== null);
   const took = ran.reduce((sum, [from, to]) => sum + (to - from), 0);
-  const first = mark.attempts[0];
   const late = first && (first[0] - mark.due) * 1000;
-  return [
-    mark.state,
-    mark.attempts.length > 1 && `${mark.attempts.length} attempts`,
-    ran.length > 0 && `took ${duration(took * 1000)}`,
-    late > 1000 && `started ${duration(late)} late`,
-  ].filter(Boolean).join(", ");
-};
+  return {
+    key: mark.key, from: first ? first[0] : mark.due, to: last ? last[1] ?? at : mark.due, pad: 5,
+    href: firePage(mark.key),
+    title: `${short(mark.job)} ${timeText(iso(mark.due))}`,
+    words: [
+      mark.state,
+      mark.attempts.length > 1 && `${mark.attempts.length} attempts`,
+      ran.length > 0 && `took ${duration(took * 1000)}`,
+      late > 1000 && `started ${duration(late)} late`,
+    ].filter(Boolean).join(", "),
+    reason: mark.reason,
+  };
+}
+
+const iso = (seconds) => new Date(seconds * 1000).toISOString();
 
 function useWidth(ref) {
   const [width, setWidth] = useState(0);
@@ -120,48 +140,42 @@ export function Timeline({ rows, window: span, step, open }) {
   const until = from + width / (scale || 1);
   const place = (t) => (t - from) * scale;
   const height = TOP + rows.length * ROW + 4;
-  const xOf = (mark) => place(mark.attempts.length ? mark.attempts[0][0] : mark.due);
+  const itemsOf = (index) => (rows[index] ? items(rows[index], step, at) : []);
 
-  const nearest = (event) => {
+  const point = (event) => {
     const area = box.current.getBoundingClientRect();
     const x = event.clientX - area.left;
     const row = Math.floor((event.clientY - area.top - TOP) / ROW);
     let best = null;
-    for (const mark of rows[row]?.marks || []) {
-      const last = mark.attempts[mark.attempts.length - 1];
-      const right = last ? place(last[1] ?? at) : xOf(mark);
-      const away = Math.max(xOf(mark) - x, x - right, 0);
-      if (away <= NEAR_PX && (!best || away <= best.away)) best = { row, key: mark.key, away };
+    for (const item of itemsOf(row)) {
+      const away = Math.max(place(item.from) - x, x - place(item.to), 0);
+      if (away <= NEAR_PX && (!best || away <= best.away)) best = { row, key: item.key, away };
     }
-    setHot(best && { row: best.row, key: best.key, byKey: false });
+    setHot(best && { row, key: best.key, byKey: false });
   };
 
+  const found = hot && itemsOf(hot.row).find((item) => item.key === hot.key);
   const move = (event) => {
-    const ways = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    const way = ways[event.key];
-    if (event.key === "Enter" && found) return open(firePage(found.key));
-    if (!way) return undefined;
+    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (event.key === "Enter" && found) open(found.href);
+    if (!way) return;
     event.preventDefault();
-    let row = hot ? hot.row : 0;
-    for (let tries = 0; tries < rows.length; tries++) {
-      if (hot || tries) row = (row + way[0] + rows.length) % rows.length;
-      if (rows[row]?.marks.length) break;
-      if (!way[0]) row = (row + 1) % rows.length;
-    }
-    const { marks } = rows[row] || { marks: [] };
-    if (!marks.length) return undefined;
-    const index = hot && !way[0] ? marks.findIndex((mark) => mark.key === hot.key) + way[1] : marks.length - 1;
-    return setHot({ row, key: marks[Math.min(Math.max(index, 0), marks.length - 1)].key, byKey: true });
+    const filled = rows.map((_, index) => index).filter((index) => itemsOf(index).length);
+    if (!filled.length) return;
+    const now = found ? filled.indexOf(hot.row) : -1;
+    const row = filled[now < 0 ? 0 : (now + way[0] + filled.length) % filled.length];
+    const all = itemsOf(row);
+    const index = now >= 0 && way[1] ? all.findIndex((item) => item.key === hot.key) + way[1] : all.length - 1;
+    setHot({ row, key: all[Math.min(Math.max(index, 0), all.length - 1)].key, byKey: true });
   };
 
-  const found = hot && rows[hot.row]?.marks.find((mark) => mark.key === hot.key);
   return html`<div class="tl">
     <div class="labels">${rows.map((row) => html`<a key=${row.name} href=${jobPage(row.name)} class=${row.bad ? "bad" : ""} title=${row.name}>
       <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}${row.paused && html`<span role="img" aria-label="paused"><${Icon} shape="pause"/></span>`}</a>`)}</div>
     <div ref=${box}>
       <svg height=${height} viewBox="0 0 ${width || 1} ${height}" tabindex="0" role="group"
         aria-label="Timeline. The arrow keys go from fire to fire, Enter opens one."
-        onPointerMove=${nearest} onPointerLeave=${() => setHot(null)} onKeyDown=${move} onBlur=${() => setHot(null)}>
+        onPointerMove=${point} onPointerLeave=${() => setHot(null)} onKeyDown=${move} onBlur=${() => setHot(null)}>
         <defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
           <rect width="5" height="5" class="m-run"/><rect width="1.6" height="5" fill="#fff" opacity=".4"/></pattern></defs>
         <rect x=${place(at)} y=${TOP - 4} width=${Math.max(width - place(at), 0)} height=${height} class="ahead"/>
@@ -177,24 +191,22 @@ export function Timeline({ rows, window: span, step, open }) {
         </g>`)}
         <path d="M${place(at)} ${TOP - 4}V${height}" class="nowline"/>
         <text x=${place(at)} y="13" text-anchor="middle" class="nowtext">now</text>
-        ${found && html`<a href=${firePage(found.key)} tabindex="-1"><rect x=${xOf(found) - 5} y=${TOP + hot.row * ROW + 1}
-          width=${Math.max(place(found.attempts[found.attempts.length - 1]?.[1] ?? (found.attempts.length ? at : found.due)) - xOf(found), 2) + 10}
-          height=${ROW - 2} rx="3" fill="transparent" class="m-on"/></a>`}
+        ${found && html`<a href=${found.href} tabindex="-1"><rect x=${place(found.from) - found.pad} y=${TOP + hot.row * ROW + 1}
+          width=${place(found.to) - place(found.from) + 2 * found.pad + 1} height=${ROW - 2} rx="3" fill="transparent" class="m-on"/></a>`}
       </svg>
-      ${found && html`<${Tip} mark=${found} x=${xOf(found)} row=${hot.row} width=${width} byKey=${hot.byKey}/>`}
+      ${found && html`<${Tip} item=${found} x=${place(found.from)} row=${hot.row} width=${width} byKey=${hot.byKey}/>`}
     </div>
   </div>`;
 }
 
 const pauseText = (pause) => `paused${pause.reason ? `: ${pause.reason}` : ""}${pause.by ? ` (by ${pause.by})` : ""}`;
 
-function Tip({ mark, x, row, width, byKey }) {
+function Tip({ item, x, row, width, byKey }) {
   const style = { bottom: `calc(100% - ${TOP + row * ROW - 4}px)` };
   if (x > width / 2) style.right = `${Math.max(width - x - 12, 4)}px`;
   else style.left = `calc(100% - ${width - x + 12}px)`;
   return html`<div class="tip" style=${style} role=${byKey ? "status" : "presentation"}>
-    <b>${short(mark.job)} ${timeText(new Date(mark.due * 1000).toISOString())}</b>
-    ${wordsOf(mark)}${mark.reason && html`<div>${mark.reason}</div>`}
+    <b>${item.title}</b>${item.words}${item.reason && html`<div>${item.reason}</div>`}
   </div>`;
 }
 

@@ -18,9 +18,9 @@ export function FireTable({ fires, picked, onPick, withJob = true }) {
       <td class="nowrap"><a href=${firePage(fire.fire)}><${When} at=${fire.due_at}/></a>${fire.origin !== "schedule" && html` <span class="tag">${fire.origin}</span>`}</td>
       ${withJob && html`<td><${JobLink} name=${fire.name}/></td>`}
       <td><${Outcome} of=${stateOf(fire)}/>${fire.instants > 1 && html` <span class="tag">×${fire.instants}</span>`}</td>
-      <td class="why"><div class="cut" title=${fire.reason}>${fire.reason}</div></td>
-      <td class="num" data-l="late"><${Took} ms=${fire.late_ms}/></td>
-      <td class="num" data-l="took"><${Took} ms=${fire.took_ms}/></td>
+      <td class="why rest">${fire.reason && html`<div class="cut" title=${fire.reason}>${fire.reason}</div>`}</td>
+      <td class="num ${fire.late_ms === null ? "mid" : ""}" data-l="late"><${Took} ms=${fire.late_ms}/></td>
+      <td class="num ${fire.took_ms === null ? "mid" : ""}" data-l="took"><${Took} ms=${fire.took_ms}/></td>
       <td class="num mid">${fire.attempts.length || html`<span class="faint">–</span>`}</td>
       <td class="mid soft nowrap">${fire.node || html`<span class="faint">–</span>`}</td>
     <//>`)}</tbody>

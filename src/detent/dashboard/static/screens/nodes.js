@@ -2,7 +2,8 @@
 
 import { html } from "../vendor/preact.js";
 import { api, get } from "../api.js";
-import { Ago, Card, Empty, Problem, Tag, When, useLoad } from "../parts.js";
+import { Ago, Card, Empty, Problem, Tag, Took, When, useLoad } from "../parts.js";
+import { now } from "../time.js";
 
 const REFRESH_S = 5;
 const AUDIT_REFRESH_S = 10;
@@ -20,7 +21,7 @@ export function Nodes({ filter }) {
         <tbody>${nodes.map((one) => html`<tr key=${one.node} tabindex="-1" data-href="">
           <td class="mono">${one.node}</td>
           <td>${one.alive ? html`<${Tag} kind="ok">✓ alive<//>` : html`<${Tag} kind="bad">✕ dead<//>`}${one.in_force === false && html` <${Tag} kind="warn">superseded<//>`}</td>
-          <td data-l="host">${one.host}</td><td class="num" data-l="pid">${one.pid}</td><td class="num" data-l="up"><${Ago} at=${one.up_since}/></td><td class="num" data-l="heartbeat"><${Ago} at=${one.heard_at}/></td>
+          <td data-l="host">${one.host}</td><td class="num" data-l="pid">${one.pid}</td><td class="num" data-l="up"><${Took} ms=${one.up_since ? now() - Date.parse(one.up_since) : null}/></td><td class="num" data-l="heartbeat"><${Ago} at=${one.heard_at}/></td>
           <td class="num" data-l="running">${one.running}</td><td class="num" data-l="jobs">${one.jobs}</td><td data-l="queues">${one.queues.join(", ")}</td>
           <td class="num mid ${Math.abs(one.clock_offset_ms) > CLOCK_BAD_MS ? "problem" : ""}">${one.clock_offset_ms === null ? "–" : `${one.clock_offset_ms > 0 ? "+" : ""}${one.clock_offset_ms} ms`}</td>
           <td class="num mid">${one.version}</td></tr>`)}</tbody></table>`
