@@ -5,7 +5,6 @@ export const ROOT = root;
 export const USER = user;
 export const VERSION = version;
 export const MAY_OPERATE = role === "operate";
-export const ROLE = role;
 export const BULK_MAX = 500;
 
 export class ApiError extends Error {

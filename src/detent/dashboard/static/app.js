@@ -1,7 +1,7 @@
 // Starts the dashboard: the header, the router and the keys.
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
-import { ROLE, ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
+import { ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
 import { Overlay, help, isAsking, pauseJob, resumeJob, runJob, say } from "./dialogs.js";
 import { age, isStale, live, restart, start, subscribe } from "./live.js";
 import { Empty, Problem } from "./parts.js";
@@ -18,19 +18,21 @@ const CHORD_MS = 1500;
 let draw = () => {};
 let filter = "";
 
+let app = appName();
+
 function go(url) {
-  const before = appName();
   history.pushState(null, "", url);
-  arrive(before);
+  arrive();
+  scrollTo(0, 0);
 }
 
-function arrive(appBefore) {
+function arrive() {
   filter = "";
-  if (appName() !== appBefore) {
+  if (appName() !== app) {
+    app = appName();
     live.doc = null;
     restart();
   }
-  scrollTo(0, 0);
   draw();
 }
 
@@ -56,7 +58,7 @@ function Screen() {
   if (Shown === undefined) return html`<${Problem} error=${{ message: "there is no such page: choose one above" }}/>`;
   if (!live.doc && live.error) return html`<${Problem} error=${{ message: live.error }}/>`;
   if (!live.doc || !Shown) return html`<${Empty}>Loading…<//>`;
-  return html`<${Shown} key=${location.pathname + location.search} doc=${live.doc} filter=${filter} open=${go} name=${name}/>`;
+  return html`<${Shown} key=${location.pathname + app} doc=${live.doc} filter=${filter} open=${go} name=${name}/>`;
 }
 
 function App() {
@@ -95,7 +97,7 @@ function Header({ doc, isNow }) {
     <label class="filter"><span class="sr">filter</span><input id="filter" type="search" placeholder="filter" autocomplete="off" value=${filter} onInput=${(event) => { filter = event.target.value.trim(); draw(); }}/><kbd aria-hidden="true">/</kbd></label>
     <${Live} doc=${doc}/>
     <button class="plain" title="switch between UTC and local time (u)" onClick=${changeZone}>${zoneName()}</button>
-    <span class="who" title="detent ${VERSION}">${USER}${ROLE === "read" ? " (read only)" : ""}</span>
+    <span class="who" title="detent ${VERSION}">${USER}${MAY_OPERATE ? "" : " (read only)"}</span>
     <button class="plain mid" aria-label="keys" title="keys (?)" onClick=${help}>?</button>
   </div></header>`;
 }
@@ -126,7 +128,7 @@ document.addEventListener("click", (event) => {
   const row = event.target.closest("tr[data-href]");
   if (row?.dataset.href && !event.target.closest("button, input, select, label, pre") && !String(getSelection())) go(row.dataset.href);
 });
-addEventListener("popstate", () => arrive(appName()));
+addEventListener("popstate", arrive);
 
 // Keys.
 const rows = () => [...document.querySelectorAll("main tr[data-href]")];

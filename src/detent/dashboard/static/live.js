@@ -24,6 +24,7 @@ export function subscribe(call) {
 export const age = () => (live.heardAt ? (performance.now() - live.heardAt) / 1000 : 0) + (live.doc?.stale?.age_s || 0);
 export const isStale = () => Boolean(live.doc && (live.doc.stale || performance.now() - live.heardAt > SILENCE_MS + POLL_MS));
 
+// Takes a picture, or the changes to the one we have. Returns false for changes to another one.
 function take(doc) {
   if (doc.since === null) {
     live.doc = doc;
@@ -39,12 +40,13 @@ function take(doc) {
     Object.assign(live.doc, rest);
     if (touched.length) arrange(touched, before);
   } else {
-    live.doc = null; // a change of a picture that we do not have: the next answer is whole
-    return;
+    if (live.doc) live.doc.version = undefined; // the next answer is whole
+    return false;
   }
   live.heardAt = performance.now();
   live.error = "";
-  follow(live.doc.now);
+  if (!live.doc.stale) follow(live.doc.now);
+  return true;
 }
 
 function merge(into, changes) {
@@ -72,10 +74,9 @@ function open() {
   openedAt = performance.now();
   stream = new EventSource(apiUrl(api("events"), known()));
   stream.onmessage = (event) => {
-    take(JSON.parse(event.data));
+    if (!take(JSON.parse(event.data))) return open();
     live.mode = "on";
-    if (live.doc) notify();
-    else open();
+    return notify();
   };
   stream.onerror = () => {
     if (stream && stream.readyState === EventSource.CLOSED) usePolling();

@@ -8,6 +8,7 @@ import { Card, Empty, JobLink, Outcome, Problem, Row, Took, When, stateOf, useLo
 const OUTCOMES = ["succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled"];
 const FILTERS = ["job", "outcome", "state", "queue", "node", "origin", "from", "to"];
 const REFRESH_S = 10;
+const PAGE = 50;
 
 export function FireTable({ fires, picked, onPick, withJob = true }) {
   return html`<table>
@@ -29,18 +30,25 @@ export function FireTable({ fires, picked, onPick, withJob = true }) {
 
 export function Fires({ doc, filter, open }) {
   const given = Object.fromEntries(FILTERS.map((name) => [name, query().get(name) || ""]));
-  const cursor = query().get("before") || "";
+  const set = (change) => open(page("/fires", { ...given, ...change }));
+  const isFiltered = FILTERS.some((name) => given[name]);
+  return html`<${Card} title="Fires" right=${isFiltered && html`<button class="small" onClick=${() => open(page("/fires"))}>Clear filters</button>`}>
+    <${Filters} doc=${doc} given=${given} set=${set}/>
+    <${List} key=${JSON.stringify(given)} given=${given} filter=${filter} isFiltered=${isFiltered || filter}/>
+  <//>`;
+}
+
+function List({ given, filter, isFiltered }) {
   const [picked, setPicked] = useState(new Set());
   const [older, setOlder] = useState({ fires: [], before: undefined, error: null });
-  const first = useLoad((signal) => get(api("fires"), { ...given, before: cursor, limit: 50 }, signal), JSON.stringify([given, cursor]), picked.size ? 0 : REFRESH_S);
+  const first = useLoad((signal) => get(api("fires"), { ...given, limit: PAGE }, signal), "", picked.size ? 0 : REFRESH_S);
   const before = older.before === undefined ? first.data?.before : older.before;
   const seen = new Set();
   const fires = [...(first.data?.fires || []), ...older.fires].filter((fire) => !seen.has(fire.fire) && seen.add(fire.fire))
     .filter((fire) => !filter || `${fire.fire} ${fire.reason || ""} ${fire.node || ""}`.includes(filter));
-  const set = (change) => open(page("/fires", { ...given, ...change }));
   const more = async () => {
     try {
-      const answer = await get(api("fires"), { ...given, before, limit: 50 });
+      const answer = await get(api("fires"), { ...given, before, limit: PAGE });
       setOlder({ fires: [...older.fires, ...answer.fires], before: answer.before, error: null });
     } catch (error) {
       setOlder({ ...older, error });
@@ -58,20 +66,17 @@ export function Fires({ doc, filter, open }) {
   const chosen = fires.filter((fire) => picked.has(fire.fire));
   const running = chosen.filter((fire) => fire.state !== "over").map((fire) => fire.fire);
   const over = chosen.filter((fire) => fire.state === "over").map((fire) => fire.fire);
-  const isFiltered = FILTERS.some((name) => given[name]);
-  return html`<${Card} title="Fires" right=${isFiltered && html`<button class="small" onClick=${() => open(page("/fires"))}>Clear filters</button>`}>
-    <${Filters} doc=${doc} given=${given} set=${set}/>
+  return html`
     ${first.error && html`<${Problem} error=${first.error}/>`}
     ${fires.length ? html`<${FireTable} fires=${fires} picked=${picked} onPick=${MAY_OPERATE ? pick : null}/>`
-      : first.data && html`<${Empty}>No fire ${isFiltered || filter ? "matches" : "is recorded yet"}${before ? " so far: look further back" : ""}.<//>`}
-    ${before && html`<div class="more"><button class="small" onClick=${more}>Older</button>${older.error && html`<span class="problem">${older.error.message}</span>`}</div>`}
-    ${MAY_OPERATE && fires.length > 0 && html`<div class="pick">
-      <button class="plain" onClick=${() => setPicked(picked.size ? new Set() : new Set(fires.slice(0, BULK_MAX).map((fire) => fire.fire)))}>${picked.size ? "Select none" : `Select all ${Math.min(fires.length, BULK_MAX)}`}</button>
-      ${picked.size > 0 && html`<span>${picked.size} selected</span>
-        ${over.length > 0 && html`<button onClick=${() => bulk(over, "again", clear)}>Run ${over.length} again</button>`}
-        ${running.length > 0 && html`<button class="danger" onClick=${() => bulk(running, "kill", clear)}>Kill ${running.length}</button>`}`}
-    </div>`}
-  <//>`;
+      : first.data && html`<${Empty}>No fire ${isFiltered ? "matches" : "is recorded yet"}${before ? " so far: look further back" : ""}.<//>`}
+    ${fires.length + (before ? 1 : 0) > 0 && html`<div class="pick">
+      ${before && html`<button class="small" onClick=${more}>Older</button>`}${older.error && html`<span class="problem">${older.error.message}</span>`}
+      ${MAY_OPERATE && fires.length > 0 && html`<button class="plain" onClick=${() => setPicked(picked.size ? new Set() : new Set(fires.slice(0, BULK_MAX).map((fire) => fire.fire)))}>${picked.size ? "Select none" : `Select all ${Math.min(fires.length, BULK_MAX)}`}</button>`}
+      ${chosen.length > 0 && html`<b>${chosen.length} selected</b>`}
+      ${over.length > 0 && html`<button onClick=${() => bulk(over, "again", clear)}>Run ${over.length} again</button>`}
+      ${running.length > 0 && html`<button class="danger" onClick=${() => bulk(running, "kill", clear)}>Kill ${running.length}</button>`}
+    </div>`}`;
 }
 
 function Filters({ doc, given, set }) {

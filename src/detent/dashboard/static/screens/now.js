@@ -8,6 +8,7 @@ import { Ago, Card, Empty, Icon, Paused, Tag, Took, Words } from "../parts.js";
 import { Legend, Timeline, Windows, timelineRows } from "../timeline.js";
 import { now } from "../time.js";
 
+const SHOWN_MAX = 10; // entries of a list
 const ROWS_MAX = 40; // rows of the timeline before "show all"
 
 export function Now({ doc, filter, open }) {
@@ -25,7 +26,8 @@ export function Now({ doc, filter, open }) {
 export function Verdict({ doc }) {
   const { ok, text } = doc.headline;
   const lines = ok || !doc.problems.length ? [text] : doc.problems;
-  return html`<div class="verdict ${ok ? "" : "bad"}" role="status">
+  return html`<div class="verdict ${ok ? "" : "bad"}">
+    <span class="sr" role="status">${ok ? "all is well" : "there are problems"}</span>
     <span class="sign" aria-hidden="true">${ok ? "✓" : "!"}</span>
     <ul>${lines.map((line) => html`<li key=${line} class="say"><${Words} text=${line}/></li>`)}</ul>
   </div>`;
@@ -63,14 +65,16 @@ function Rows({ doc, matches, open }) {
     <${Legend}/>
   <//>`;
 }
+const More = ({ count, href }) => count > 0 && html`<div class="more"><a class="soft" href=${href}>and ${count} more</a></div>`;
+
 function Running({ doc, fires }) {
   return html`<${Card} title="Running" count=${doc.running_count}>
-    ${fires.length ? html`<ul class="rows">${fires.slice(0, 12).map((fire) => html`<li key=${fire.fire}>
+    ${fires.length ? html`<ul class="rows">${fires.slice(0, SHOWN_MAX).map((fire) => html`<li key=${fire.fire}>
       <a class="cut" href=${firePage(fire.fire)}>${short(fire.name)}</a>
       <span class="when"><${Took} ms=${fire.started_at ? Math.max(0, now() - Date.parse(fire.started_at)) : null}/></span>
       <span class="soft">on ${fire.node}${fire.attempt > 1 ? `, attempt ${fire.attempt}` : ""}</span>
       <span class="when">${MAY_OPERATE && html`<button class="small danger" onClick=${() => killFire(fire.fire)}>Kill</button>`}</span>
-    </li>`)}</ul>` : html`<${Empty}>Nothing runs at the moment.<//>`}
+    </li>`)}</ul><${More} count=${doc.running_count - SHOWN_MAX} href=${page("/fires", { state: "claimed" })}/>` : html`<${Empty}>Nothing runs at the moment.<//>`}
   <//>`;
 }
 
@@ -81,18 +85,18 @@ function Attention({ items }) {
   const sorted = [...items].sort((a, b) => order.indexOf(a.what) - order.indexOf(b.what));
   const href = (one) => (one.fire ? firePage(one.fire) : one.job ? jobPage(one.job) : one.queue ? page("/queues") : page("/nodes"));
   return html`<${Card} title="Needs attention" count=${items.length}>
-    ${items.length ? html`<ul class="rows">${sorted.slice(0, 12).map((one) => html`<li key=${one.what + (one.fire || one.job || one.queue || one.text)}>
+    ${items.length ? html`<ul class="rows">${sorted.slice(0, SHOWN_MAX).map((one) => html`<li key=${one.what + (one.fire || one.job || one.queue || one.text)}>
       <span class="cut"><a class="name" href=${href(one)}>${short(one.job || one.queue || one.what)}</a> <${Tag} kind=${one.what === "retrying" ? "warn" : "bad"}>
         <${Icon} shape=${SHAPES[one.what]}/>${one.what}${one.times > 1 ? ` ×${one.times}` : ""}<//></span>
       <span class="when">${one.since && html`<${Ago} at=${one.since}/>`}</span>
       <span class="note"><${Words} text=${one.text}/></span>
-    </li>`)}</ul>` : html`<${Empty}>Nothing: no job fails or is late, and every queue is served.<//>`}
+    </li>`)}</ul><${More} count=${items.length - SHOWN_MAX} href=${page("/jobs")}/>` : html`<${Empty}>Nothing: no job fails or is late, and every queue is served.<//>`}
   <//>`;
 }
 
 function Next({ items }) {
   return html`<${Card} title="Next" count=${items.length}>
-    ${items.length ? html`<ul class="rows">${items.slice(0, 12).map((one) => html`<li key=${one.name + one.due_at}>
+    ${items.length ? html`<ul class="rows">${items.slice(0, SHOWN_MAX).map((one) => html`<li key=${one.name + one.due_at}>
       <span class="cut"><a class="name" href=${jobPage(one.name)}>${short(one.name)}</a> ${one.paused && html`<${Paused}/>`}</span>
       <span class="when"><${Ago} at=${one.due_at}/></span>
     </li>`)}</ul>` : html`<${Empty}>No instant is planned.<//>`}
