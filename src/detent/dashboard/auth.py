@@ -35,7 +35,7 @@ class User(NamedTuple):
     role: Role = "read"
 
 
-Who = Callable[["Request"], "User | None | Awaitable[User | None]"]
+Who = Callable[["Request"], "User | Awaitable[User | None] | None"]
 
 
 class Token(NamedTuple):

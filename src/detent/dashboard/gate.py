@@ -4,8 +4,8 @@
    rebinding) sends its own name.
 2. `who` has to find a user, else 401.  `healthz` and `readyz` are open: they return one word.
 3. Another site may link to a page, but its pages may not read the API: 403.
-4. A POST needs the role `operate`, a body in JSON, and either a bearer token or `Sec-Fetch-Site: same-origin`.
-   Its `Origin` has to be the `Host`.
+4. A POST needs the role `operate`, a body in JSON, and a bearer token or `Sec-Fetch-Site: same-origin`.  Its
+   `Origin` has to be the `Host`.
 5. Every response has the security headers.  None has a CORS header or a cookie.
 6. An error is one JSON sentence, never a traceback.
 """
@@ -96,7 +96,7 @@ class Gate:
         if isinstance(error, Refusal):
             return error
         if isinstance(error, HTTPException):  # of the router: 404, 405
-            return Refusal(error.status_code, f"{error.detail}: see docs/reference/dashboard.md for the routes")
+            return Refusal(error.status_code, f"{error.detail}: docs/howto/dashboard.md lists the routes")
         if isinstance(error, StoreUnavailable):
             return Refusal(503, f"the store does not answer: {error}; try again, or run `detent doctor`")
         if isinstance(error, DetentError):
@@ -202,7 +202,7 @@ async def body_of(request: Request) -> dict[str, object]:
     try:
         found = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):
-        raise Refusal(400, "the body is not JSON: send an object such as {\"reason\": \"\"}") from None
+        raise Refusal(400, 'the body is not JSON: send an object such as {"reason": ""}') from None
     if not isinstance(found, dict):
-        raise Refusal(400, "the body is not a JSON object: send one such as {\"reason\": \"\"}")
+        raise Refusal(400, 'the body is not a JSON object: send one such as {"reason": ""}')
     return found

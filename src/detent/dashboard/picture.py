@@ -7,13 +7,14 @@ recorded, settled or deleted long after they were due.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from detent.clock import StoreClock
 from detent.dashboard.coming import Coming
+from detent.dashboard.tallies import Tallies
 from detent.manifest.check import Manifest
 from detent.model import Found, Note, Place, Query, Row, Size, Watermarks
 from detent.rules.rates import without_priority
@@ -26,7 +27,8 @@ from detent.views.status import BAD, LATELY, Late, oldest_message, unplanned
 
 PERIODS_S = {  # how often each step is due
     "recent": 1.0, "running": 1.0, "open": 2.0, "heartbeats": 5.0, "pauses": 5.0, "scan": 5.0, "sizes": 10.0,
-    "marks": 10.0, "waiting": 10.0, "oldest": 10.0, "failures": 15.0, "tally": 5.0, "newest": 30.0, "held": 30.0,
+    "watermarks": 10.0, "waiting": 10.0, "oldest": 10.0, "failures": 15.0, "tally": 1.0, "newest": 30.0,
+    "held": 30.0,
 }  # fmt: skip
 WINDOW = timedelta(days=1)
 RECENT = timedelta(seconds=30)
@@ -35,6 +37,7 @@ ROWS_MAX = 2_000  # fires that are kept
 RUNNING_MAX = 500
 KEYS_MAX = 200
 JOBS_MAX = 500  # jobs that are shown
+SIZES_KEPT = 7  # answers: about a minute
 EACH = 20  # newest fires of a job
 NOW_SLACK = timedelta(seconds=5)  # the estimate of the store's clock is a little behind
 
@@ -54,11 +57,12 @@ class Picture:
         self.oldest: dict[str, Row] = {}  # the oldest message of each queue
         self.pauses: dict[str, Pause] = {}
         self.unplanned: list[Late] = []
-        self.coming = Coming(manifest)
+        self.coming, self.tallies = Coming(manifest), Tallies()
         self._beats: list[Heartbeat] = []
         self._lists: dict[str, dict[str, str]] = {}
         self._cursor: Place | None = None
         self._queue_turn = 0
+        self._sizes_log: deque[tuple[datetime, dict[str, int]]] = deque(maxlen=SIZES_KEPT)
 
     @property
     def now(self) -> datetime:
@@ -84,12 +88,13 @@ class Picture:
         if manifest is None:
             return sorted(planned)
         seen = {name.partition("/")[0] for name in planned}
-        return sorted({*planned, *(find_job(manifest, name) for name in manifest.canonical if name not in seen)})
+        own = [find_job(manifest, name) for name in manifest.canonical if name not in seen]
+        return sorted({*planned, *own})
 
     def is_useful(self, step: str) -> bool:
         """Whether this step would read something now."""
         if not self.has_begun:
-            return step == "marks"
+            return step == "watermarks"
         match step:
             case "open":
                 return bool(self._open())
@@ -97,13 +102,15 @@ class Picture:
                 return bool(self._waiting_queues())
             case "newest":
                 return bool(self.watermarks.by_job)
+            case "tally":
+                return self.tallies.missing(self.now) is not None
         return True
 
     def fetch(self, step: str, store: Store) -> Any:
         now, app = self.now, self.app
         query = Query(app=app, origins=NOT_HOOKS, until=now + NOW_SLACK, limit=PAGE)
         match step:
-            case "marks":
+            case "watermarks":
                 return store.look(app)
             case "recent":
                 return store.find(query._replace(since=now - RECENT))
@@ -122,6 +129,9 @@ class Picture:
                 return store.find(oldest_message(app, self._next_queue()))
             case "newest":
                 return store.newest(app, self.jobs()[:JOBS_MAX], EACH)
+            case "tally":
+                span = self.tallies.missing(now) or (now, now)
+                return *span, store.tally(app, *span)
             case "sizes":
                 return store.count(app)
             case "heartbeats":
@@ -134,12 +144,12 @@ class Picture:
 
     def take(self, step: str, found: Any) -> None:
         match step:
-            case "marks":
+            case "watermarks":
                 self._take_watermarks(found)
             case "recent":
                 self._take_page(found)
             case "running":
-                self.running = sorted(found, key=lambda row: (row.claimed_at or row.fire.due_at, row.fire.key))
+                self.running = sorted(found, key=_started)
                 self._keep(found)
             case "open":
                 self._take_open(*found)
@@ -151,10 +161,15 @@ class Picture:
                 self.failed = found
             case "oldest":
                 self._take_oldest(found)
+            case "more":  # jobs beyond those that are always read
+                self.newest |= _by_key(found)
             case "newest":
-                self.newest = {job: {row.fire.key: row for row in rows} for job, rows in found.items()}
+                self.newest = _by_key(found)
+            case "tally":
+                self.tallies.take(*found)
             case "sizes":
                 self.sizes = {queue: size for queue, size in found.items() if "/" not in queue}
+                self._remember_sizes()
             case _:
                 self._take_notes(step, found)
         self._forget_old()
@@ -164,6 +179,20 @@ class Picture:
         self.watermarks = found
         if self.manifest:
             self.unplanned = [*unplanned(self.manifest, found, found.now)]
+
+    def _remember_sizes(self) -> None:
+        open_sizes: Counter[str] = Counter()
+        for queue, size in self.sizes.items():
+            open_sizes[without_priority(queue)] += size.pending + size.delayed + size.running
+        self._sizes_log.append((self.now, {**open_sizes}))
+
+    def growth_per_min(self, queue: str) -> float | None:
+        """How fast the number of unfinished messages grows; None: not known yet."""
+        if not self._sizes_log:
+            return None
+        (old_at, old), (new_at, new) = self._sizes_log[0], self._sizes_log[-1]
+        passed_s = (new_at - old_at).total_seconds()
+        return (new.get(queue, 0) - old.get(queue, 0)) * 60 / passed_s if passed_s else None
 
     def _take_notes(self, step: str, notes: list[Note]) -> None:
         if step == "heartbeats":
@@ -216,8 +245,7 @@ class Picture:
 
     def _forget_old(self) -> None:
         since = self.now - WINDOW
-        for key in [key for key, row in self.rows.items() if row.fire.due_at < since and row.state == "over"]:
-            del self.rows[key]
+        self._delete_before(since)
         if self.dropped_at and self.dropped_at < since:
             self.dropped_at = None
         if len(self.rows) > ROWS_MAX:
@@ -226,7 +254,11 @@ class Picture:
 
     def _drop_before(self, instant: datetime) -> None:
         self.dropped_at = max(self.dropped_at or instant, instant)
-        for key in [key for key, row in self.rows.items() if row.fire.due_at < instant and row.state == "over"]:
+        self._delete_before(instant)
+
+    def _delete_before(self, instant: datetime) -> None:
+        old = [key for key, row in self.rows.items() if row.fire.due_at < instant and row.state == "over"]
+        for key in old:
             del self.rows[key]
 
     def _open(self) -> tuple[str, ...]:
@@ -246,3 +278,13 @@ class Picture:
         queues = self._waiting_queues()
         return queues[self._queue_turn % len(queues)]
 
+
+def _by_key(found: Mapping[str, list[Row]]) -> dict[str, dict[str, Row]]:
+    """The fires of each job by key, without its hooks."""
+    return {
+        job: {row.fire.key: row for row in rows if row.fire.origin != "hook"} for job, rows in found.items()
+    }
+
+
+def _started(row: Row) -> tuple[datetime, str]:
+    return row.claimed_at or row.fire.due_at, row.fire.key

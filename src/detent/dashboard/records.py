@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from detent.dashboard.picture import Picture
+from detent.dashboard.picture import EACH, Picture
 from detent.manifest.check import Manifest
-from detent.model import Kind, Row
+from detent.model import DEAD, Job, Kind, Row
 from detent.stores.search import place_of
 from detent.views.formatting import iso
 from detent.views.job_text import canonical_job, schedule_text
@@ -58,7 +58,7 @@ def name_record(name: str) -> dict[str, Any]:
 
 def job_entry(picture: Picture, name: str, known: About, wrong: Mapping[str, str]) -> dict[str, Any]:
     """A job on the screen Now.  `wrong`: `failing` or `late`, by job."""
-    rows = sorted(picture.newest.get(name, {}).values(), key=lambda row: place_of(row.fire))
+    rows = sorted(picture.newest.get(name, {}).values(), key=lambda row: place_of(row.fire))[-EACH:]
     over = [row for row in rows if row.state == "over"]
     running = sum(row.fire.job == name for row in picture.running)
     pause, next_at = picture.pauses.get(name), picture.coming.of(name.partition("/")[0])
@@ -103,8 +103,15 @@ def _letter(row: Row) -> str:
 
 
 def _percentiles(rows: Iterable[Row]) -> dict[str, Any]:
-    took = sorted(seconds for row in rows if (seconds := took_s(row)) is not None)
+    took = sorted(seconds for row in rows if (seconds := _took_s(row)) is not None)
     return {f"p{part}_ms": _at(took, part) for part in (50, 95)}
+
+
+def _took_s(row: Row) -> float | None:
+    """Without attempts, the duration of the last one."""
+    if row.attempts or not row.attempt or not row.claimed_at or not row.over_at:
+        return took_s(row)
+    return (row.over_at - row.claimed_at).total_seconds()
 
 
 def _at(values: list[float], part: int) -> int | None:
@@ -155,6 +162,21 @@ def can_change(row: Row, is_retried: bool, jobs: Collection[str]) -> list[str]:
     if row.state != "over":
         return [] if row.stop else ["kill"]
     if row.fire.origin == "push":
-        is_dead = row.outcome is not None and row.outcome.kind in ("failed", "rejected", "timed-out", "lost", "missed")
+        is_dead = row.outcome is not None and row.outcome.kind in DEAD
         return [*(["retry"] if is_retried else []), "forget"] if is_dead else []
     return ["again"] if row.fire.job.partition("/")[0] in jobs else []
+
+
+def job_policy(job: Job) -> dict[str, Any]:
+    """The policy in force, with its defaults."""
+    policy = job.policy
+    names = (
+        "concurrency",
+        "max_running",
+        "timeout_s",
+        "catch_up",
+        "start_deadline_s",
+        "on_lost",
+        "late_after_s",
+    )
+    return {name: getattr(policy, name) for name in names} | {"max_attempts": policy.retries.max_attempts}

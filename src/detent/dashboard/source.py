@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
+from detent.events import Emit
 from detent.manifest.check import Manifest
 from detent.messages.masking import Mask
 from detent.stores.base import Store
@@ -34,6 +35,7 @@ class Source(NamedTuple):
     mask: Mask
     manifests: Mapping[str, Manifest] = {}  # by app
     apps: Mapping[str, Detent] = {}  # in code, by name
+    emit: Emit = lambda event, **fields: None
     hides_arguments: bool = False
 
     def context(self, app: str) -> Context:

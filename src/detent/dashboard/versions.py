@@ -10,8 +10,9 @@ import json
 from typing import Any
 
 KEYED = ("jobs", "marks", "buckets")
-GONE_MAX = 5_000  # removed entries that are remembered; a client with an older version gets the whole document
+GONE_MAX = 5_000  # removed entries that are remembered; older clients get the whole document
 ENCODED_MAX = 8  # texts of one version that are kept: most clients have the version before it
+DIGITS_MAX = 16  # of the number of a version
 Document = dict[str, Any]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -60,14 +61,19 @@ class Versions:
 
     def since(self, version: str | None) -> str:
         """The document as JSON: what changed since the version, or all of it if the version is not known."""
-        name, _, text = (version or "").rpartition(".")
-        known = int(text) if name == self._name and text.isascii() and text.isdigit() and len(text) < 16 else -1
-        start = known if self._floor <= known <= self._number and known > 0 else None
+        start = self._known(version or "")
         if start not in self._encoded:
             if len(self._encoded) >= ENCODED_MAX:
                 self._encoded.clear()
             self._encoded[start] = _encode(self._whole() if start is None else self._delta(start))
         return self._encoded[start]
+
+    def _known(self, version: str) -> int | None:
+        """The number of a version from which a delta is possible."""
+        name, _, text = version.rpartition(".")
+        if name != self._name or not (text.isascii() and text.isdigit() and len(text) < DIGITS_MAX):
+            return None
+        return int(text) if max(1, self._floor) <= int(text) <= self._number else None
 
     def _whole(self) -> Document:
         fields = {field: value for field, (_, value) in self._fields.items()}
@@ -75,10 +81,11 @@ class Versions:
         return {"version": self.version, "since": None, **fields, **keyed}
 
     def _delta(self, start: int) -> Document:
-        found = {"version": self.version, "since": f"{self._name}.{start}"}
+        found: Document = {"version": self.version, "since": f"{self._name}.{start}"}
         found |= {field: value for field, (number, value) in self._fields.items() if number > start}
         for field in KEYED:
             entries = {key: value for key, (number, value) in self._entries[field].items() if number > start}
-            entries |= {key: None for (of, key), number in self._gone.items() if of == field and number > start}
+            gone = [key for (of, key), number in self._gone.items() if of == field and number > start]
+            entries |= dict.fromkeys(gone)
             found |= {field: entries} if entries else {}
         return found

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.model import Note, Query, Watermarks
+from detent.errors import UsageError
+from detent.model import Job, Note, Query, Watermarks
 from detent.node.holders import jobs_in
 from detent.stores.base import JOBS, NODE, Store, find_all
-from detent.text import listed
+from detent.text import listed, quote
+from detent.views.context import Context
 from detent.views.formatting import duration, iso
 from detent.views.lookup import SCAN_MAX
 from detent.warden.instances import is_dead
@@ -63,6 +65,19 @@ def find_heartbeats(store: Store, app: str) -> list[Heartbeat]:
 def live_nodes(store: Store, app: str) -> list[Heartbeat]:
     """The heartbeats of nodes that are not known to be dead."""
     return [beat for beat in find_heartbeats(store, app) if not beat.is_dead]
+
+
+def require_served(context: Context, job: Job) -> Store:
+    """The store; raises UsageError unless a live node serves the queue of the job."""
+    nodes = live_nodes(context.store, context.app) if context.store else []
+    if not context.store or not nodes:
+        raise UsageError(f"{job.name} was not fired: no node of {context.app} is alive; start `detent run`")
+    if not any(job.queue in node.queues for node in nodes):
+        raise UsageError(
+            f"{job.name} was not fired: no live node serves its queue {quote(job.queue)};"
+            f" start `detent run --queues {job.queue}`"
+        )
+    return context.store
 
 
 def heartbeat_of(note: Note) -> Heartbeat:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from detent import clock
 from detent.manifest.check import NodeSettings
 from detent.model import Job, Outcome, Query, Row
+from detent.rules.chains import predecessor_of
 from detent.stores.base import Store, app_of, find_all
 from detent.views.context import Context
 from detent.views.formatting import duration, iso, relative
@@ -21,6 +22,13 @@ CATCH_UP = {
     "latest": "the next node runs the newest missed instant and records the others as missed",
     "all": "the next node runs the newest 100 missed instants in order",
 }
+
+
+def fire_sentences(row: Row, now: datetime) -> list[str]:
+    """What caused the fire, if another fire did, and what happened to it."""
+    before = predecessor_of(row.fire)
+    cause = [f"it was started by the success of {before}"] if before else []
+    return [*cause, *outcome_sentences(row, now)]
 
 
 def outcome_sentences(row: Row, now: datetime) -> list[str]:
