@@ -49,7 +49,9 @@ async function send(url, options) {
   return body;
 }
 
-export const apiUrl = (url, values = {}) => url + search({ app: appName(), ...values });
+// The names of jobs and fires begin with their app; everything else is asked for by app.
+const namesApp = (url) => /\/api\/(jobs|fires)\//.test(url);
+export const apiUrl = (url, values = {}) => url + search({ app: namesApp(url) ? "" : appName(), ...values });
 export const get = (url, values, signal) => send(apiUrl(url, values), { signal });
 export const post = (url, body) =>
   send(apiUrl(url), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });

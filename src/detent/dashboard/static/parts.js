@@ -2,13 +2,13 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { firePage, jobPage, short } from "./api.js";
-import { duration, fullText, relative, timeText } from "./time.js";
+import { duration, fullText, now, relative, timeText } from "./time.js";
 
 // How an outcome or state looks: a class for its colour and a shape, so that colour is never the only sign.
 const LOOKS = {
   succeeded: ["ok", "check"], failed: ["bad", "cross"], rejected: ["bad", "bar"], "timed-out": ["bad", "clock"],
   lost: ["bad", "ask"], missed: ["bad", "diamond"], skipped: ["off", "diamond"], replaced: ["off", "diamond"],
-  cancelled: ["off", "bar"], running: ["run", "play"], stopping: ["warn", "play"], waiting: ["off", "ring"],
+  cancelled: ["off", "bar"], running: ["run", "play"], stopping: ["warn", "play"], waiting: ["off", "ring"], planned: ["off", "ring"],
 };
 const SHAPES = {
   check: "M2.3 6.6l2.6 2.6 4.8-6.2", cross: "M2.8 2.8l6.4 6.4M9.2 2.8l-6.4 6.4", bar: "M6 1.2a4.8 4.8 0 1 0 .01 0M2.8 9.2l6.4-6.4",
@@ -29,7 +29,11 @@ export function Outcome({ of }) {
 }
 
 // The state of a fire as the table of fires shows it.
-export const stateOf = (fire) => fire.outcome || (fire.state === "claimed" ? (fire.stop ? "stopping" : "running") : "waiting");
+export function stateOf(fire) {
+  if (fire.outcome) return fire.outcome;
+  if (fire.state === "claimed") return fire.stop ? "stopping" : "running";
+  return Date.parse(fire.due_at) > now() ? "planned" : "waiting";
+}
 
 const LETTERS = {
   s: "succeeded", f: "failed", j: "rejected", t: "timed-out", k: "skipped", e: "replaced",
@@ -60,7 +64,7 @@ export const Ago = ({ at }) =>
   at ? html`<time datetime=${at} title=${fullText(Date.parse(at))}>${relative(at)}</time>` : html`<span class="faint">–</span>`;
 export const Took = ({ ms }) => html`<span class=${ms === null || ms === undefined ? "faint" : ""}>${duration(ms)}</span>`;
 
-export const JobLink = ({ name }) => html`<a class="name" href=${jobPage(name)}>${short(name)}</a>`;
+export const JobLink = ({ name }) => html`<a class="name nowrap" href=${jobPage(name)}>${short(name)}</a>`;
 export const FireLink = ({ fire, text }) => html`<a class="mono" href=${firePage(fire)}>${text || short(fire)}</a>`;
 
 export const Tag = ({ kind = "", children }) => html`<span class="tag ${kind}">${children}</span>`;

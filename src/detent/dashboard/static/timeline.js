@@ -74,7 +74,7 @@ function Buckets({ buckets, step, scale }) {
   })}</g>`;
 }
 
-function Axis({ from, until, at, place, height }) {
+function Axis({ from, until, at, width, place, height }) {
   const span = until - from;
   const step = STEPS.find((one) => span / one <= Math.max(3, place(until) / 95)) || STEPS[STEPS.length - 1];
   const shift = -new Date(from * 1000).getTimezoneOffset() * 60;
@@ -82,7 +82,7 @@ function Axis({ from, until, at, place, height }) {
   for (let t = Math.ceil((from + shift) / step) * step - shift; t < until; t += step) ticks.push(t);
   return html`<g>${ticks.map((t) => html`<g>
     <path d="M${place(t)} ${TOP - 4}V${height}" class="grid"/>
-    ${place(t) > 18 && Math.abs(place(t) - place(at)) > 34 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
+    ${place(t) > 18 && place(t) < width - 18 && Math.abs(place(t) - place(at)) > 34 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
   </g>`)}</g>`;
 }
 
@@ -179,7 +179,7 @@ export function Timeline({ rows, window: span, step, open }) {
         <defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
           <rect width="5" height="5" class="m-run"/><rect width="1.6" height="5" fill="#fff" opacity=".4"/></pattern></defs>
         <rect x=${place(at)} y=${TOP - 4} width=${Math.max(width - place(at), 0)} height=${height} class="ahead"/>
-        <${Axis} at=${at} from=${from} until=${until} place=${place} height=${height}/>
+        <${Axis} at=${at} width=${width} from=${from} until=${until} place=${place} height=${height}/>
         ${rows.map((row, i) => html`<g key=${row.name} transform="translate(0 ${TOP + i * ROW})">
           <path d="M0 ${ROW}H${width}" class="grid"/>
           ${row.coming.filter((t) => t > at).map((t) => html`<circle cx=${place(t)} cy=${ROW / 2} r="3" class="m-next"/>`)}

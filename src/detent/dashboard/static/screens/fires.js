@@ -4,11 +4,15 @@ import { html, useState } from "../vendor/preact.js";
 import { BULK_MAX, MAY_OPERATE, api, firePage, get, page, query } from "../api.js";
 import { bulk } from "../dialogs.js";
 import { Card, Empty, JobLink, Outcome, Problem, Row, Took, When, stateOf, useLoad } from "../parts.js";
+import { now } from "../time.js";
 
 const OUTCOMES = ["succeeded", "failed", "rejected", "timed-out", "skipped", "replaced", "lost", "missed", "cancelled"];
 const FILTERS = ["job", "outcome", "state", "queue", "node", "origin", "from", "to"];
 const REFRESH_S = 10;
 const PAGE = 50;
+
+// Planned fires are left out unless waiting ones are asked for.
+export const upToNow = (given) => ({ ...given, to: given.to || (given.state === "pending" ? "" : new Date(now()).toISOString()) });
 
 export function FireTable({ fires, picked, onPick, withJob = true }) {
   return html`<table>
@@ -41,14 +45,14 @@ export function Fires({ doc, filter, open }) {
 function List({ given, filter, isFiltered }) {
   const [picked, setPicked] = useState(new Set());
   const [older, setOlder] = useState({ fires: [], before: undefined, error: null });
-  const first = useLoad((signal) => get(api("fires"), { ...given, limit: PAGE }, signal), "", picked.size ? 0 : REFRESH_S);
+  const first = useLoad((signal) => get(api("fires"), { ...upToNow(given), limit: PAGE }, signal), "", picked.size ? 0 : REFRESH_S);
   const before = older.before === undefined ? first.data?.before : older.before;
   const seen = new Set();
   const fires = [...(first.data?.fires || []), ...older.fires].filter((fire) => !seen.has(fire.fire) && seen.add(fire.fire))
     .filter((fire) => !filter || `${fire.fire} ${fire.reason || ""} ${fire.node || ""}`.includes(filter));
   const more = async () => {
     try {
-      const answer = await get(api("fires"), { ...given, before, limit: PAGE });
+      const answer = await get(api("fires"), { ...upToNow(given), before, limit: PAGE });
       setOlder({ fires: [...older.fires, ...answer.fires], before: answer.before, error: null });
     } catch (error) {
       setOlder({ ...older, error });

@@ -6,7 +6,7 @@ import { pauseJob, resumeJob, runJob } from "../dialogs.js";
 import { live } from "../live.js";
 import { Ago, Card, Empty, Icon, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
 import { Timeline, Windows, timelineRows } from "../timeline.js";
-import { FireTable } from "./fires.js";
+import { FireTable, upToNow } from "./fires.js";
 
 export function Jobs({ doc, filter, open }) {
   const [more, setMore] = useState([]);
@@ -50,7 +50,7 @@ export function Job({ name, open }) {
   const change = JSON.stringify(known && [known.last, known.running, known.paused, known.state]);
   const job = useLoad((signal) => get(api("jobs", name), {}, signal), change);
   const next = useLoad((signal) => get(api("jobs", name, "next"), { limit: 10 }, signal), JSON.stringify(known?.next_due_at));
-  const fires = useLoad((signal) => get(api("fires"), { job: name, limit: 25 }, signal), change);
+  const fires = useLoad((signal) => get(api("fires"), upToNow({ job: name, limit: 25 }), signal), change);
   if (!job.data) return job.error ? html`<${Problem} error=${job.error}/>` : html`<${Empty}>Loading…<//>`;
   const { data } = job;
   const can = (what) => data.can.includes(what);
