@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Role", "User", "asgi"]
 
+LISTEN = "127.0.0.1:8732"
 INSTALL = "the dashboard needs Starlette and uvicorn: pip install 'detent[web]'"
 
 

@@ -30,6 +30,7 @@ POLLED_S = 5.0  # how long a client that polls counts as a viewer
 RETRY_S = 2.0  # between two calls of a store that does not answer
 FIRST_S = 5.0  # how long a client waits for the first picture
 VIEWERS_MAX = 1_000
+RELOAD_S = 5.0  # how often changed files of manifests are looked for
 APPS_S = 30.0  # how often the names of the apps are read
 
 
@@ -95,7 +96,7 @@ class Observer:
         self._documents: dict[Watched, Versions] = {}
         self._streams: dict[Watched, int] = {}
         self._polled: dict[Watched, float] = {}
-        self._bucket = Bucket()
+        self._bucket, self._reloaded_at = Bucket(), clock.monotonic()
         self._name = secrets.token_hex(4)
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # replaced at each publication
@@ -203,8 +204,10 @@ class Observer:
         while viewed := self._viewed():
             began = clock.monotonic()
             self._documents = {one: document for one, document in self._documents.items() if one in viewed}
-            for app in sorted({watched.app for watched in viewed}):
-                if app not in self._views:
+            await self._reload()
+            for app in {watched.app for watched in viewed}:
+                view = self._views.get(app)
+                if view is None or view.picture.manifest is not self.source.manifests.get(app):
                     self._views[app] = AppView(self.source, app)
             reading = asyncio.ensure_future(self._read([self._views[one.app] for one in viewed]))
             while not reading.done():
@@ -213,6 +216,11 @@ class Observer:
             reading.result()
             await asyncio.sleep(max(0.0, began + TICK_S - clock.monotonic()))
         self._documents.clear()
+
+    async def _reload(self) -> None:
+        if clock.monotonic() - self._reloaded_at > RELOAD_S:
+            self._reloaded_at = clock.monotonic()
+            await in_thread(self.source.reload)
 
     async def _read(self, views: list[AppView]) -> None:
         """Run the steps that are due, the most overdue first, while there are tokens."""

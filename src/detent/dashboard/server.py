@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from detent.dashboard import INSTALL
+from detent.dashboard import INSTALL, LISTEN
 from detent.dashboard.auth import is_loopback, local_user, parse_auth, read_only
 from detent.dashboard.source import Source
 from detent.errors import UsageError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn import Server
 
-LISTEN = "127.0.0.1:8732"
 PORT = 8732
 KEEP_ALIVE_S = 5
 CONNECTIONS_MAX = 1_200  # more than the observer's viewers

@@ -33,8 +33,9 @@ class Source(NamedTuple):
     store: Store
     url: str  # of the store; "": not known
     mask: Mask
-    manifests: Mapping[str, Manifest] = {}  # by app
+    manifests: Mapping[str, Manifest] = {}  # by app; entries are replaced when a manifest changes
     apps: Mapping[str, Detent] = {}  # in code, by name
+    reload: Callable[[], None] = lambda: None  # replaces manifests whose files have changed
     emit: Emit = lambda event, **fields: None
     hides_arguments: bool = False
 

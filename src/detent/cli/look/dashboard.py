@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from detent.app.daemon import style_of
 from detent.cli.context import has_manifest, store_exists
+from detent.dashboard import LISTEN
 from detent.errors import UsageError
-from detent.loading.config import explicit_store, find_manifest, store_options, store_url
+from detent.loading.config import explicit_store, find_manifest, store_url
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import find_place, read_manifests
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
-from detent.messages.masking import Mask
-from detent.observe.logs import log_to
-from detent.observe.secrecy import password_of, secrets_of
-from detent.stores.registry import open_store
 from detent.text import listed, quote
 
 if TYPE_CHECKING:
-    from detent.app.app import Detent
     from detent.dashboard.source import Source
 
 EXAMPLE = "detent dashboard detent.yaml --auth token:env:DASHBOARD_TOKEN"
-LISTEN = "127.0.0.1:8732"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +69,8 @@ def main(args: argparse.Namespace) -> int:
 
 def open_source(places: Sequence[str], flag: str | None, output: str) -> Source:
     """Open the store of these manifests."""
+    from detent.dashboard.opening import Reloading, source_of
+
     env = dict(os.environ)
     if url := explicit_store(flag, env):
         os.environ["DETENT_STORE"] = env["DETENT_STORE"] = url  # an app in code uses the same store
@@ -84,24 +80,8 @@ def open_source(places: Sequence[str], flag: str | None, output: str) -> Source:
     url = _store_of(manifests, flag, env)
     if not store_exists(url):
         raise UsageError(f"no store at {quote(without_password(url))} yet: `detent run` creates it")
-    return source_of(url, manifests, apps, output)
-
-
-def source_of(url: str, manifests: Sequence[Manifest], apps: Sequence[Detent], output: str) -> Source:
-    from detent.dashboard.source import Source
-
-    env = dict(os.environ)
-    mask = Mask(password_of(url))
-    for manifest in manifests:
-        mask.learn(secrets_of(manifest, env))
-    return Source(
-        store=open_store(url, **store_options(manifests[0] if manifests else None, env)),
-        url=url,
-        mask=mask,
-        manifests={manifest.app: manifest for manifest in manifests},
-        apps={app.name: app for app in apps},
-        emit=log_to(sys.stderr, style_of(output, env), mask),
-    )
+    source = source_of(url, manifests, apps, style_of(output, env))
+    return source._replace(reload=Reloading(places, source))
 
 
 def _store_of(manifests: Sequence[Manifest], flag: str | None, env: dict[str, str]) -> str:
