@@ -21,6 +21,7 @@ OURS = {  # a row of detent, and a budget, of each benchmark
     "commands": ("detent", "commands lost"),
     "callables": ("detent, loop, 100000 at a time", "calls dropped, or made twice"),
     "claims": ("redis-py Lock, 1 claiming", "claims in batches of 100 ÷ Lock"),
+    "dashboard_queries": ("Redis", "PostgreSQL: newest of 500 jobs"),
     "fleet": ("PostgreSQL, 4 nodes", "Redis: calls for a fire, 4 nodes"),
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),
     "memory": (10, "memory after 20 ÷ after 10 fires"),

@@ -29,6 +29,10 @@ class MysqlSession:
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         return self.link.several([(_translated(text), values) for text, values in statements])
 
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        found = self.several([(statement, (text, *values)) for text in texts])
+        return [row for rows in found for row in rows]
+
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self.link.send(_translated(statement), (tuple(map(_finite, row)) for row in values))
 

@@ -64,6 +64,10 @@ class PostgresSession:
         text = _text if len(statement) < LONG else _text.__wrapped__
         return self._db.execute(text(statement, readings), given)
 
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        lateral = f"CROSS JOIN LATERAL ({statement.replace('?', 'each.value', 1)}) AS found"
+        return self.rows(f"SELECT found.* FROM {self.EACH} {lateral}", ([*texts], *values))
+
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         for row in values:
             self.send(statement, row)

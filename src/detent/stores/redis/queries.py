@@ -134,15 +134,13 @@ class Queries:
         return Found(found[: query.limit])
 
     def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Row]] = {job: [] for job in jobs}
         some = max(1, NEWEST_MAX // each)
         for start in range(0, len(jobs), some):
-            names = jobs[start : start + some]
-            _, words = self._session.find(
-                app, {"read": "newest", "jobs": [encoded(name) for name in names], "each": each}
-            )
-            for name, one in zip(names, words, strict=True):
-                found[name] = [row_of(past.record, ()) for past in _past(one)]
+            names = [encoded(job) for job in jobs[start : start + some]]
+            _, words = self._session.find(app, {"read": "newest", "jobs": names, "each": each})
+            for one in _past(words):
+                found[one.record.fire.job].append(row_of(*one))
         return found
 
     def _members(self, app: str, name: str) -> list[str]:

@@ -28,6 +28,9 @@ class Session(Protocol):
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         """Execute statements, in one round trip if the database can.  Returns the rows of each."""
 
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        """Execute a SELECT for each of these texts, which is its first value.  Returns all rows."""
+
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Execute a statement for each row of values."""
 

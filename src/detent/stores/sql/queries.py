@@ -16,7 +16,8 @@ from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
 from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.search import page
-from detent.stores.sql.columns import ATTEMPT, SELECT, attempt_of, record_of
+from detent.stores.sql import columns
+from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session
 from detent.stores.sql.writes import delete_fires
 
@@ -130,10 +131,11 @@ def _condition(session: Session, query: Query) -> Condition:
 
 
 def newest(session: Session, jobs: Sequence[str], each: int, now: float) -> dict[str, list[Row]]:
-    """In one round trip if the database can."""
-    statement = _NEWEST.format(SELECT, session.hint("fires_job"))
-    found = session.several([(statement, (job, now, each)) for job in jobs])
-    return {job: [row_of(record_of(row), ()) for row in rows] for job, rows in zip(jobs, found, strict=True)}
+    found: dict[str, list[Row]] = {job: [] for job in jobs}
+    statement = _NEWEST.format(", ".join(ROW), session.hint("fires_job"))
+    for row in map(columns.row_of, session.for_each(statement, jobs, (now, each))):
+        found[row.fire.job].append(row)
+    return found
 
 
 def tally(session: Session, app: str, starts: range) -> list[Tally]:

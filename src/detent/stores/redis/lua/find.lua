@@ -8,19 +8,19 @@ local function exact(number)
   return string.format("%.17g", number)
 end
 
--- For each key that exists: its line, text and history; with `tails` its output.
-local function rows_of(keys, tails)
+-- For each key that exists: its line, text and history, unless they are `bare`; with `tails` its output.
+local function rows_of(keys, tails, bare)
   local out = {}
   for from = 1, #keys, CHUNK do
     local to = math.min(from + CHUNK - 1, #keys)
     local lines = call("HMGET", prefix .. "states", unpack(keys, from, to))
     local texts = call("HMGET", prefix .. "texts", unpack(keys, from, to))
-    local attempts = call("HMGET", prefix .. "attempts", unpack(keys, from, to))
+    local attempts = bare and {} or call("HMGET", prefix .. "attempts", unpack(keys, from, to))
     for place = 1, #lines do
       if lines[place] and texts[place] then
         out[#out + 1] = lines[place]
         out[#out + 1] = texts[place]
-        out[#out + 1] = attempts[place]
+        out[#out + 1] = attempts[place] or false
         out[#out + 1] = tails and call("HGET", prefix .. "tails", keys[from + place - 1]) or false
       end
     end
@@ -137,14 +137,15 @@ function reads.page(r)
   return { #places, last and exact(last[1]) or "", last and last[2] or "", rows }
 end
 
--- For each job its newest records that are due, the latest first.
+-- The newest records of each job that are due, the latest first.
 function reads.newest(r)
-  local out, now = {}, exact(r.now)
-  for place, job in ipairs(r.jobs) do
-    local keys = call("ZREVRANGEBYSCORE", prefix .. "book:" .. job, now, "-inf", "LIMIT", 0, r.each)
-    out[place] = rows_of(keys)
+  local keys, now = {}, exact(r.now)
+  for _, job in ipairs(r.jobs) do
+    for _, key in ipairs(call("ZREVRANGEBYSCORE", prefix .. "book:" .. job, now, "-inf", "LIMIT", 0, r.each)) do
+      keys[#keys + 1] = key
+    end
   end
-  return out
+  return rows_of(keys, false, true)
 end
 
 -- For each of these minutes the groups of records that ended in it, and their numbers.
