@@ -176,6 +176,10 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isAsking()) return;
   if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
     if (event.key === "Escape") event.target.blur();
+    if (event.key === "Enter" && event.target.id === "filter") {
+      event.target.blur();
+      step(1);
+    }
     return;
   }
   if (event.key === "Enter" && event.target !== row()) return; // a link or a button has its own
