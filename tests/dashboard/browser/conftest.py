@@ -15,11 +15,20 @@ from tests.equipment.fleet import PATIENCE_S, SOURCES, wait_for
 from tests.equipment.redis_server import RedisServer, free_port
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Request, Response
+    from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 BROWSERS = ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+MOUNT = """
+import shop, sys, uvicorn
+from detent.dashboard import User, asgi
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+dashboard = asgi(shop.app, who=lambda request: User(name="ana", role="operate"))
+uvicorn.run(Starlette(routes=[Mount(sys.argv[1], dashboard)]), port=int(sys.argv[2]))
+"""
 SHOP = Path(__file__).with_name("shop.py")
 
 
@@ -57,7 +66,10 @@ class Shop:
         wait_for(lambda: _answers(self.url) and _answers(self.reader), what="a dashboard that answers")
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "detent", *words]
+        return self._start_python(name, "-m", "detent", *words)
+
+    def _start_python(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, *words]
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=log)
 
@@ -66,6 +78,14 @@ class Shop:
         address = f"127.0.0.1:{free_port()}"
         self.processes.append(self._start(address, "dashboard", "shop:app", "--listen", address, *options))
         return f"http://{address}"
+
+    def mount(self, prefix: str) -> str:
+        """Serve the dashboard as a part of a web app, and return its address."""
+        port = free_port()
+        self.processes.append(self._start_python("mount", "-c", MOUNT, prefix, str(port)))
+        address = f"http://127.0.0.1:{port}{prefix}"
+        wait_for(lambda: _answers(address), what="a mounted dashboard that answers")
+        return address
 
     def run(self, *words: str) -> int:
         """Run one verb of the command line; return its exit code."""
@@ -97,7 +117,7 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture
 def visit(browser: Browser, shop: Shop) -> Iterator[Open]:
-    """Open a page of the dashboard: visit("/jobs", color_scheme="dark").
+    """Open a page of the dashboard: visit("/jobs", color_scheme="dark").  `before` gets the empty page.
 
     The test fails if the console reports an error (a violation of the CSP or of Trusted Types is one), a
     script raises, or a request goes to another origin.
@@ -110,7 +130,7 @@ def visit(browser: Browser, shop: Shop) -> Iterator[Open]:
             complaints.append(f"request to another origin: {request.url}")
 
     def open_page(
-        path: str, base: str = "", on_response: Callable[[Response], None] | None = None, **settings: Any
+        path: str, base: str = "", before: Callable[[Page], None] | None = None, **settings: Any
     ) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1360, "height": 800}, **settings})
         contexts.append(context)
@@ -118,8 +138,8 @@ def visit(browser: Browser, shop: Shop) -> Iterator[Open]:
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", watch_request)
-        if on_response:
-            page.on("response", on_response)
+        if before:
+            before(page)
         page.goto((base or shop.url) + path)
         return page
 

@@ -31,7 +31,7 @@ def test_the_page_has_no_inline_script_or_style() -> None:
 
 def test_the_first_load_is_small(visit: Open) -> None:
     loaded: list[str] = []
-    page = visit("/", on_response=lambda answer: loaded.append(answer.url))
+    page = visit("/", before=lambda page: page.on("response", lambda answer: loaded.append(answer.url)))
     page.locator(".tl").wait_for()
     files = {url.split("/static/")[1] for url in loaded if "/static/" in url} | {"index.html"}
     assert {"app.js", "app.css", "vendor/preact.js"} <= files

@@ -42,6 +42,9 @@ def test_from_the_overview_to_the_output_of_a_failure_and_run_again(visit: Open)
     assert "detent" in page.title()
     page.get_by_role("textbox", name="find in output").fill("disk is full")
     assert page.locator("mark").first.inner_text() == "disk is full"
+    with page.expect_download() as download:
+        page.get_by_role("link", name="download").click()
+    assert "\x1b[31mERROR" in download.value.path().read_text()
     page.locator(".crumb").get_by_role("link", name="report").click()
     page.locator("h1", has_text="report").wait_for()
     page.locator("main tbody tr").first.click()
@@ -159,6 +162,25 @@ def test_no_screen_scrolls_sideways_at_360_pixels(visit: Open, shop: Shop, schem
         page.goto(shop.url + path)
         page.locator("main .card").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_a_dashboard_that_is_mounted_keeps_its_prefix(visit: Open, shop: Shop) -> None:
+    page = visit("/jobs/shop.tick", base=shop.mount("/ops/jobs"))
+    page.locator(".card", has_text="History").locator("tbody tr").first.click()
+    page.wait_for_url(re.compile("/ops/jobs/fires/shop.tick"))
+    page.locator(".output pre", has_text="tick").wait_for()
+    page.get_by_role("link", name="Now").click()
+    page.wait_for_url(re.compile("/ops/jobs/$"))
+    page.locator(".live.on").wait_for()
+
+
+def test_without_a_stream_the_page_polls(visit: Open) -> None:
+    def refuse_streams(page: Page) -> None:
+        page.route(re.compile("/api/events"), lambda route: route.fulfill(status=204))
+
+    page = visit("/", before=refuse_streams)
+    page.locator(".live.poll").wait_for()
+    page.locator(".tl").wait_for()
 
 
 def test_a_hidden_tab_closes_its_stream(visit: Open) -> None:

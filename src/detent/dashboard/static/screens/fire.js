@@ -29,7 +29,8 @@ export function Fire({ name: key, open }) {
     <section class="card">
       <div class="top"><${Outcome} of=${state}/><span class=${isBad(state) ? "problem" : "soft"}>${fire.reason}</span>
         ${fire.cause && fire.cause !== "work" && html`<${Tag}>${fire.cause}<//>`}
-        <span class="right soft">${fire.late_ms > 1000 && html`<${Tag} kind="warn">started ${duration(fire.late_ms)} late<//>`} took <${Took} ms=${fire.took_ms}/></span></div>
+        <span class="right soft">${fire.late_ms > 1000 && html`<${Tag} kind="warn">started ${duration(fire.late_ms)} late<//>`}
+          ${fire.took_ms !== null && html`took <${Took} ms=${fire.took_ms}/>`}</span></div>
       <${Steps} fire=${fire} state=${state}/>
     </section>
     <div class="cols two">

@@ -10,6 +10,7 @@ const OUTCOMES = ["succeeded", "failed", "rejected", "timed-out", "skipped", "re
 const FILTERS = ["job", "outcome", "state", "queue", "node", "origin", "from", "to"];
 const REFRESH_S = 10;
 const PAGE = 50;
+const LATE_MS = 5000; // later than this is marked
 
 // Planned fires are left out unless waiting ones are asked for.
 export const upToNow = (given) => ({ ...given, to: given.to || (given.state === "pending" ? "" : new Date(now()).toISOString()) });
@@ -24,7 +25,7 @@ export function FireTable({ fires, picked, onPick, withJob = true }) {
       ${withJob && html`<td><${JobLink} name=${fire.name}/></td>`}
       <td><${Outcome} of=${stateOf(fire)}/>${fire.instants > 1 && html` <span class="tag">×${fire.instants}</span>`}</td>
       <td class="why rest">${fire.reason && html`<div class="cut" title=${fire.reason}>${fire.reason}</div>`}</td>
-      <td class="num ${fire.late_ms === null ? "mid" : ""}" data-l="late"><${Took} ms=${fire.late_ms}/></td>
+      <td class="num ${fire.late_ms === null ? "mid" : fire.late_ms > LATE_MS ? "late" : ""}" data-l="late"><${Took} ms=${fire.late_ms}/></td>
       <td class="num ${fire.took_ms === null ? "mid" : ""}" data-l="took"><${Took} ms=${fire.took_ms}/></td>
       <td class="num mid">${fire.attempts.length || html`<span class="faint">–</span>`}</td>
       <td class="mid soft nowrap">${fire.node || html`<span class="faint">–</span>`}</td>
