@@ -191,6 +191,7 @@ class Observer:
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
             self._changed = asyncio.Event()
+            self._documents.clear()  # a task whose loop was closed has left them
             self._task = loop.create_task(self._run())
 
     def _viewed(self) -> set[Watched]:

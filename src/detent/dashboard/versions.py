@@ -36,7 +36,8 @@ class Versions:
         number = self._number + 1
         changed = False
         for field, value in document.items():
-            if field not in KEYED and self._fields.get(field, (0, None))[1] != value:
+            is_new = field not in self._fields or self._fields[field][1] != value
+            if field not in KEYED and is_new:
                 self._fields[field], changed = (number, value), True
         for field in KEYED:
             changed |= self._take_entries(field, document[field], number)
