@@ -80,12 +80,12 @@ class Acting:
     ) -> Response:
         body = await body_of(request)
         check_names(body, ("reason", *fields))
-        subject = request.path_params.get("name") or request.path_params["key"]
+        [(kind, subject)] = request.path_params.items()
+        apps = await self._observer.find_apps()
         app = app_of(subject)
-        if "queue" in request.path_params:  # the app of a queue is a parameter
-            subject = request.path_params["queue"]
-            app = request.query_params.get("app", "") or (self._observer.apps or [""])[0]
-        if app not in await self._observer.find_apps():
+        if kind == "queue":  # its app is a parameter
+            app = request.query_params.get("app", "") or (apps or [""])[0]
+        if app not in apps:
             raise Refusal(404, f"no app {quote(app[:80])} in the store: write whole names, as app.job")
         act = Act(action, subject, app, request.scope[USER], reason_of(body), body)
         done = await in_thread(self._recorded, act, do)

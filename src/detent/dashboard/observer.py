@@ -29,6 +29,7 @@ TICK_S = 1.0
 POLLED_S = 5.0  # how long a client that polls counts as a viewer
 RETRY_S = 2.0  # between two calls of a store that does not answer
 FIRST_S = 5.0  # how long a client waits for the first picture
+FRESH_S = 3.0  # how overdue a step may be in the first document of a client
 VIEWERS_MAX = 1_000
 RELOAD_S = 5.0  # how often changed files of manifests are looked for
 APPS_S = 30.0  # how often the names of the apps are read
@@ -78,8 +79,11 @@ class AppView:
         return float("inf") if last is None else (now - last) / PERIODS_S[step]
 
     @property
-    def is_complete(self) -> bool:
-        return all(step in self.read_at for step in PERIODS_S if self.picture.is_useful(step))
+    def is_fresh(self) -> bool:
+        """Whether every step was read, and not long ago."""
+        now = clock.monotonic()
+        useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
+        return all(self._periods(step, now) * PERIODS_S[step] <= FRESH_S + PERIODS_S[step] for step in useful)
 
     def hurry(self) -> None:
         """Read everything that a user can change as soon as possible."""
@@ -270,7 +274,7 @@ class Observer:
             self._changed = asyncio.Event()
 
     def _is_ready(self, view: AppView) -> bool:
-        return view.is_complete or bool(view.error)
+        return view.is_fresh or bool(view.error)
 
     def _document(self, view: AppView, watched: Watched) -> dict[str, Any]:
         found = view.screen.document(watched.window_s) | {"apps": self.apps, "stale": None}
