@@ -201,6 +201,7 @@ async def body_of(request: Request) -> dict[str, object]:
     """The JSON object in the body of a POST."""
     try:
         found = json.loads(await request.body() or b"{}")
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         raise Refusal(400, 'the body is not JSON: send an object such as {"reason": ""}') from None
     if not isinstance(found, dict):
