@@ -76,14 +76,14 @@ class AppView:
 
     def _periods(self, step: str, now: float) -> float:
         last = self.read_at.get(step)
-        return float("inf") if last is None else (now - last) / PERIODS_S[step]
+        return float("inf") if last is None else (now - last) / self.picture.period_s(step)
 
     @property
     def is_fresh(self) -> bool:
         """Whether every step was read, and not long ago."""
         now = clock.monotonic()
         useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
-        return all(self._periods(step, now) * PERIODS_S[step] <= FRESH_S + PERIODS_S[step] for step in useful)
+        return all(now - self.read_at.get(step, 0.0) <= FRESH_S + PERIODS_S[step] for step in useful)
 
     def hurry(self) -> None:
         """Read everything that a user can change as soon as possible."""

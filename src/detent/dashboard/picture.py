@@ -91,6 +91,10 @@ class Picture:
         own = [find_job(manifest, name) for name in manifest.canonical if name not in seen]
         return sorted({*planned, *own})
 
+    def period_s(self, step: str) -> float:
+        """How often the step is due.  A node that has just started is found at once."""
+        return 1.0 if step == "heartbeats" and not self._beats else PERIODS_S[step]
+
     def is_useful(self, step: str) -> bool:
         """Whether this step would read something now."""
         if not self.has_begun:
