@@ -118,7 +118,7 @@ function tick() {
     polledAt = at;
     poll();
   }
-  notify(); // ages and "in 12 s" go on
+  if (at - live.heardAt > 900) notify(); // ages and "in 12 s" go on
 }
 
 export function setWindow(seconds) {

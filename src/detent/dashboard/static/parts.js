@@ -1,8 +1,19 @@
 // Small components that the screens share.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { firePage, jobPage, short } from "./api.js";
 import { duration, fullText, now, relative, timeText } from "./time.js";
+
+// Draws again only when a value of the list `on` changes: the page is drawn each second.
+export class Memo extends Component {
+  shouldComponentUpdate(next) {
+    return next.on.some((value, i) => value !== this.props.on[i]);
+  }
+
+  render({ draw }) {
+    return draw();
+  }
+}
 
 // How an outcome or state looks: a class for its colour and a shape, so that colour is never the only sign.
 const LOOKS = {
@@ -41,7 +52,9 @@ const LETTERS = {
 };
 const SPARK_MAX = 20;
 
-export function Spark({ of }) {
+export const Spark = ({ of }) => html`<${Memo} on=${[of]} draw=${() => spark(of)}/>`;
+
+function spark(of) {
   const states = [...of].map((letter) => LETTERS[letter]);
   const counts = {};
   for (const state of states) counts[state] = (counts[state] || 0) + 1;
@@ -59,7 +72,7 @@ export function Spark({ of }) {
 }
 
 export const When = ({ at }) =>
-  at ? html`<time datetime=${at} title=${`${fullText(Date.parse(at))}, ${relative(at)}`}>${timeText(at)}</time>` : html`<span class="faint">–</span>`;
+  at ? html`<time datetime=${at} title=${fullText(Date.parse(at))}>${timeText(at)}</time>` : html`<span class="faint">–</span>`;
 export const Ago = ({ at }) =>
   at ? html`<time datetime=${at} title=${fullText(Date.parse(at))}>${relative(at)}</time>` : html`<span class="faint">–</span>`;
 export const Took = ({ ms }) => html`<span class=${ms === null || ms === undefined ? "faint" : ""}>${duration(ms)}</span>`;
@@ -88,8 +101,7 @@ export function Card({ title, count, right, children }) {
 }
 
 // A row that opens a page: by a click beside its links, or by Enter.
-export const Row = ({ href, job, paused, children, onSelect }) =>
-  html`<tr tabindex="-1" data-href=${href} data-job=${job} data-paused=${paused ? "yes" : ""} onFocus=${onSelect}>${children}</tr>`;
+export const Row = ({ href, job, children }) => html`<tr tabindex="-1" data-href=${href} data-job=${job}>${children}</tr>`;
 
 // Loads a document when `key` changes, and again every `every` seconds if that is given.
 export function useLoad(load, key, every = 0) {

@@ -1,12 +1,12 @@
 // The timeline: one row for each job, past fires as bars and diamonds, coming instants as rings.
-// The marks of a row are placed relative to a fixed instant; the group around them moves with time, so
-// that a row without changes is not drawn again.
+// Marks are placed relative to a fixed instant; the group around them moves with time, so that a row without
+// changes is not drawn again.
 
-import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { firePage, jobPage, page, short } from "./api.js";
 import { live, setWindow } from "./live.js";
 import { duration, minuteText, now, timeText } from "./time.js";
-import { Icon, isBad, look } from "./parts.js";
+import { Icon, Memo, isBad, look } from "./parts.js";
 
 const ROW = 24;
 const TOP = 24;
@@ -41,16 +41,6 @@ function Mark({ mark, scale, at }) {
       return html`<g>${bar(x, width, 17, "m-bad")}${cross && html`<path d=${cross} class="m-x"/>`}</g>`;
     })}
   </g>`;
-}
-
-class MarkRow extends Component {
-  shouldComponentUpdate(next) {
-    return next.marks !== this.props.marks || next.scale !== this.props.scale || next.running;
-  }
-
-  render({ marks, scale, at }) {
-    return html`<g>${marks.map((mark) => html`<${Mark} key=${mark.key} mark=${mark} scale=${scale} at=${at}/>`)}</g>`;
-  }
 }
 
 const total = (counts, wanted) =>
@@ -180,15 +170,16 @@ export function Timeline({ rows, window: span, step, open }) {
           <rect width="5" height="5" class="m-run"/><rect width="1.6" height="5" fill="#fff" opacity=".4"/></pattern></defs>
         <rect x=${place(at)} y=${TOP - 4} width=${Math.max(width - place(at), 0)} height=${height} class="ahead"/>
         <${Axis} at=${at} width=${width} from=${from} until=${until} place=${place} height=${height}/>
-        ${rows.map((row, i) => html`<g key=${row.name} transform="translate(0 ${TOP + i * ROW})">
-          <path d="M0 ${ROW}H${width}" class="grid"/>
-          ${row.coming.filter((t) => t > at).map((t) => html`<circle cx=${place(t)} cy=${ROW / 2} r="3" class="m-next"/>`)}
-          <g transform="translate(${place(origin)} 0)">
+        <path d=${rows.map((_, i) => `M0 ${TOP + (i + 1) * ROW}H${width}`).join("")} class="grid"/>
+        <g transform="translate(${place(origin)} 0)">${rows.map((row, i) => {
+          const coming = row.coming.filter((t) => t > at);
+          const on = [row.marks, row.buckets, scale, i, coming.join(" "), row.marks.some(isRunning) ? at : 0];
+          return html`<${Memo} key=${row.name} on=${on} draw=${() => html`<g transform="translate(0 ${TOP + i * ROW})">
+            ${coming.map((t) => html`<circle cx=${(t - origin) * scale} cy=${ROW / 2} r="3" class="m-next"/>`)}
             ${row.buckets ? html`<${Buckets} buckets=${row.buckets} step=${step} scale=${scale}/>`
-              : html`<${MarkRow} marks=${row.marks} scale=${scale} at=${at} running=${row.marks.some((mark) => mark.attempts.some(([, to]) => to === null))}/>`}
-          </g>
-          ${row.paused && html`<text x=${place(at) - 8} y="16" text-anchor="end" class="paused">${width > 500 ? pauseText(row.paused) : "paused"}</text>`}
-        </g>`)}
+              : row.marks.map((mark) => html`<${Mark} key=${mark.key} mark=${mark} scale=${scale} at=${at}/>`)}</g>`}/>`;
+        })}</g>
+        ${rows.map((row, i) => row.paused && html`<text key=${row.name} x=${place(at) - 8} y=${TOP + i * ROW + 16} text-anchor="end" class="paused">${width > 500 ? pauseText(row.paused) : "paused"}</text>`)}
         <path d="M${place(at)} ${TOP - 4}V${height}" class="nowline"/>
         <text x=${place(at)} y="13" text-anchor="middle" class="nowtext">now</text>
         ${found && html`<a href=${found.href} tabindex="-1"><rect x=${place(found.from) - found.pad} y=${TOP + hot.row * ROW + 1}
@@ -199,6 +190,7 @@ export function Timeline({ rows, window: span, step, open }) {
   </div>`;
 }
 
+const isRunning = (mark) => mark.attempts.some(([, to]) => to === null);
 const pauseText = (pause) => `paused${pause.reason ? `: ${pause.reason}` : ""}${pause.by ? ` (by ${pause.by})` : ""}`;
 
 function Tip({ item, x, row, width, byKey }) {

@@ -4,15 +4,16 @@ import { html, useState } from "../vendor/preact.js";
 import { MAY_OPERATE, api, firePage, get, jobPage, page, query, short } from "../api.js";
 import { pauseJob, resumeJob, runJob } from "../dialogs.js";
 import { live } from "../live.js";
-import { Ago, Card, Empty, Icon, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { Ago, Card, Empty, Icon, Memo, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { relative } from "../time.js";
 import { Timeline, Windows, timelineRows } from "../timeline.js";
 import { FireTable, upToNow } from "./fires.js";
 
 export function Jobs({ doc, filter, open }) {
   const [more, setMore] = useState([]);
   const wanted = query().get("state") || "";
-  const jobs = [...Object.entries(doc.jobs).map(([name, job]) => ({ name, ...job })), ...more]
-    .filter((job) => job.name.includes(filter) && (!wanted || job.state.includes(wanted)));
+  const jobs = [...Object.entries(doc.jobs), ...more.map((job) => [job.name, job])]
+    .filter(([name, job]) => name.includes(filter) && (!wanted || job.state.includes(wanted)));
   const left = doc.jobs_left_out - more.length;
   const load = async () => {
     const names = [...Object.keys(doc.jobs), ...more.map((job) => job.name)].sort();
@@ -23,24 +24,24 @@ export function Jobs({ doc, filter, open }) {
   return html`<${Card} title="Jobs" count=${jobs.length} right=${choice}>
     ${jobs.length ? html`<table>
       <thead><tr><th>Job</th><th>State</th><th>Newest fires</th><th>Last</th><th>Next</th><th class="num mid">p50</th><th class="num mid">p95</th><th><span class="sr">Actions</span></th></tr></thead>
-      <tbody>${jobs.map((job) => html`<${JobRow} key=${job.name} job=${job}/>`)}</tbody>
+      <tbody>${jobs.map(([name, job]) => html`<${Memo} key=${name} on=${[job, relative(job.next_due_at), relative(job.last?.over_at)]} draw=${() => jobRow(name, job)}/>`)}</tbody>
     </table>` : html`<${Empty}>No job ${filter || wanted ? "matches: clear the filter" : "is known yet"}.<//>`}
     ${left > 0 && html`<div class="more"><button class="small" onClick=${load}>Show more</button><span class="faint">${left} more jobs</span></div>`}
   <//>`;
 }
 
-function JobRow({ job }) {
+function jobRow(name, job) {
   const { last } = job;
-  return html`<${Row} href=${jobPage(job.name)} job=${job.name} paused=${job.paused}>
-    <td><a class="name" href=${jobPage(job.name)}>${short(job.name)}</a><div class="sub">${job.schedule || "not in a manifest here"}</div></td>
+  return html`<${Row} href=${jobPage(name)} job=${name}>
+    <td><a class="name" href=${jobPage(name)}>${short(name)}</a><div class="sub">${job.schedule || "not in a manifest here"}</div></td>
     <td><${States} of=${job.state}/></td>
     <td><${Spark} of=${job.spark}/></td>
     <td data-l="last">${last ? html`<a href=${firePage(last.fire)}><${Outcome} of=${last.outcome}/></a> <span class="sub"><${Ago} at=${last.over_at}/></span>` : html`<span class="faint">never</span>`}</td>
     <td data-l="next"><${Ago} at=${job.next_due_at}/></td>
     <td class="num mid" data-l="p50"><${Took} ms=${job.p50_ms}/></td>
     <td class="num mid" data-l="p95"><${Took} ms=${job.p95_ms}/></td>
-    <td class="acts">${MAY_OPERATE && html`<button class="small" onClick=${() => runJob(job.name)}>Run</button>
-      ${job.paused ? html`<button class="small" onClick=${() => resumeJob(job.name)}>Resume</button>` : html`<button class="small" onClick=${() => pauseJob(job.name)}>Pause</button>`}`}</td>
+    <td class="acts">${MAY_OPERATE && html`<button class="small" onClick=${() => runJob(name)}>Run</button>
+      ${job.paused ? html`<button class="small" onClick=${() => resumeJob(name)}>Resume</button>` : html`<button class="small" onClick=${() => pauseJob(name)}>Pause</button>`}`}</td>
   <//>`;
 }
 

@@ -25,7 +25,7 @@ export function Queues({ name, filter }) {
     <//>
     ${data.breakers.length > 0 && html`<${Card} title="Circuit breakers" count=${data.breakers.length}><ul class="rows">${data.breakers.map((one) => html`<li key=${one.name}>
       <span>${one.name} <${Tag} kind=${one.state === "open" ? "bad" : one.state === "closed" ? "ok" : "warn"}>${one.state}<//></span><span class="when">${one.errors} errors in a row</span></li>`)}</ul><//>`}
-    ${name ? html`<${Dead} queue=${name} filter=${filter}/>` : queues.filter((one) => one.dead).map((one) => html`<${Dead} key=${one.queue} queue=${one.queue} filter=""/>`)}`;
+    ${(name ? queues : queues.filter((one) => one.dead)).map((one) => html`<${Dead} key=${one.queue} queue=${one.queue} filter=${name ? filter : ""}/>`)}`;
 }
 
 function QueueRow({ one }) {
@@ -46,7 +46,7 @@ function Dead({ queue, filter }) {
   const [picked, setPicked] = useState(new Set());
   const [older, setOlder] = useState({ dead: [], before: undefined });
   const [opened, setOpened] = useState("");
-  const { data, error, reload } = useLoad((signal) => get(api("queues", queue, "dead"), { limit: 50 }, signal), queue);
+  const { data, error, reload } = useLoad((signal) => get(api("queues", queue, "dead"), { limit: 50 }, signal), "", picked.size ? 0 : REFRESH_S);
   const items = [...(data?.dead || []), ...older.dead].filter((one) => `${one.fire} ${one.task} ${one.reason}`.includes(filter));
   const before = older.before === undefined ? data?.before : older.before;
   const keys = items.map((one) => one.fire).filter((key) => picked.has(key));
