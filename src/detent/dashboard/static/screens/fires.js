@@ -75,7 +75,7 @@ function List({ given, filter, isFiltered }) {
     ${first.error && html`<${Problem} error=${first.error}/>`}
     ${fires.length ? html`<${FireTable} fires=${fires} picked=${picked} onPick=${MAY_OPERATE ? pick : null}/>`
       : first.data && html`<${Empty}>No fire ${isFiltered ? "matches" : "is recorded yet"}${before ? " so far: look further back" : ""}.<//>`}
-    ${fires.length + (before ? 1 : 0) > 0 && html`<div class="pick">
+    ${fires.length + (before ? 1 : 0) > 0 && html`<div class="pick ${picked.size ? "on" : ""}">
       ${before && html`<button class="small" onClick=${more}>Older</button>`}${older.error && html`<span class="problem">${older.error.message}</span>`}
       ${MAY_OPERATE && fires.length > 0 && html`<button class="plain" onClick=${() => setPicked(picked.size ? new Set() : new Set(fires.slice(0, BULK_MAX).map((fire) => fire.fire)))}>${picked.size ? "Select none" : `Select all ${Math.min(fires.length, BULK_MAX)}`}</button>`}
       ${chosen.length > 0 && html`<b>${chosen.length} selected</b>`}

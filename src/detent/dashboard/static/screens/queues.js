@@ -70,7 +70,7 @@ function Dead({ queue, filter }) {
       <tbody>${items.map((one) => html`<${Letter} key=${one.fire} one=${one} queue=${queue} picked=${picked.has(one.fire)} pick=${pick} done=${done} isOpen=${opened === one.fire} toggle=${() => setOpened(opened === one.fire ? "" : one.fire)}/>`)}</tbody></table>`
       : data && html`<${Empty}>None${filter ? " matches" : ""}.<//>`}
     ${before && html`<div class="more"><button class="small" onClick=${more}>Older</button></div>`}
-    ${MAY_OPERATE && items.length > 0 && html`<div class="pick">
+    ${MAY_OPERATE && items.length > 0 && html`<div class="pick ${picked.size ? "on" : ""}">
       <button class="plain" onClick=${() => setPicked(picked.size ? new Set() : new Set(items.slice(0, BULK_MAX).map((one) => one.fire)))}>${picked.size ? "Select none" : `Select all ${Math.min(items.length, BULK_MAX)}`}</button>
       ${keys.length > 0 && html`<span>${keys.length} selected</span><button onClick=${() => dead(queue, keys, "retry", done)}>Retry ${keys.length}</button>
         <button class="danger" onClick=${() => dead(queue, keys, "forget", done)}>Forget ${keys.length}</button>`}
@@ -81,7 +81,7 @@ function Dead({ queue, filter }) {
 function Letter({ one, queue, picked, pick, done, isOpen, toggle }) {
   return html`<${Row} href=${firePage(one.fire)}>
     ${MAY_OPERATE && html`<td class="pickcell"><input type="checkbox" aria-label="select ${one.fire}" checked=${picked} onChange=${() => pick(one.fire)}/></td>`}
-    <td><a class="name" href=${firePage(one.fire)}>${one.task || one.name}</a><div class="sub mono">${one.fire}</div></td>
+    <td class="task"><a class="name" href=${firePage(one.fire)}>${one.task || one.name}</a><div class="sub mono">${one.fire}</div></td>
     <td><${Outcome} of=${one.outcome}/></td>
     <td class="why">${one.reason}${one.output && html`<div><button class="plain small" aria-expanded=${String(isOpen)} onClick=${toggle}>${isOpen ? "hide traceback" : "traceback"}</button>
       ${isOpen && html`<pre class="trace">${pieces(one.output).map((piece) => piece.text).join("")}</pre>`}</div>`}</td>
