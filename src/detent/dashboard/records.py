@@ -140,12 +140,12 @@ def mark(row: Row, reason_max: int) -> dict[str, Any]:
     ]
     if row.state == "claimed" and row.claimed_at and row.attempt > len(row.attempts):
         attempts.append([_seconds(row.claimed_at), None, "running"])
-    reason = row.outcome.reason if row.outcome else row.stop.reason if row.stop else ""
+    said = row.outcome.reason if row.outcome else row.stop.reason if row.stop else ""
     return {
         "job": row.fire.job,
         "due": _seconds(row.fire.due_at),
         "state": state_text(row),
-        "reason": reason[:reason_max],
+        "reason": said[:reason_max],
         "attempts": attempts,
     }
 

@@ -70,7 +70,7 @@ def build(source: Source, options: Options, address: Address, env: Mapping[str, 
         raise UsageError(f"{INSTALL} ({error})") from None
     if not options.auth and not address.is_loopback:
         raise UsageError(
-            f"--listen {address} would let everybody in: add --auth token:env:NAME or --auth proxy:HEADER,"
+            f"--listen {address} would let everyone in: add --auth token:env:NAME or --auth proxy:HEADER,"
             f" or listen on {LISTEN}"
         )
     secrets = {name: ref for manifest in source.manifests.values() for name, ref in manifest.secrets.items()}

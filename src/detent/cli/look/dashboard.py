@@ -46,7 +46,7 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
         ("--trusted-proxy", "ADDRESS", "an address whose proxy header is believed; can be repeated"),
     ):
         parser.add_argument(name, action="append", default=[], metavar=metavar, help=about)
-    parser.add_argument("--read-only", action="store_true", help="nobody may change anything")
+    parser.add_argument("--read-only", action="store_true", help="users may read, but change nothing")
     parser.add_argument("--hide-arguments", action="store_true", help="do not show arguments of messages")
 
 
