@@ -47,8 +47,10 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @cache
 def found_by(name: str) -> dict[str, Any]:
     ended = run(name, "--tiny", "-o", "json")
-    assert ended.returncode in (0, 1), ended.stderr  # 1: a limit is missed, which may happen in this size
-    (line,) = ended.stdout.splitlines()
+    lines = ended.stdout.splitlines()
+    # 1: a limit is missed, which may happen in this size.  A crash has the same code, and prints nothing.
+    assert ended.returncode in (0, 1) and len(lines) == 1, ended.stderr
+    (line,) = lines
     found: dict[str, Any] = json.loads(line)
     return found
 
