@@ -7,13 +7,6 @@ export const VERSION = version;
 export const MAY_OPERATE = role === "operate";
 export const BULK_MAX = 500;
 
-export class ApiError extends Error {
-  constructor(text, status) {
-    super(text);
-    this.status = status;
-  }
-}
-
 export const query = () => new URLSearchParams(location.search);
 export const appName = () => query().get("app") || app;
 
@@ -37,15 +30,15 @@ async function send(url, options) {
     response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("the dashboard does not answer: is its process running?", 0);
+    throw new Error("the dashboard does not answer: is its process running?");
   }
   let body;
   try {
     body = await response.json();
   } catch {
-    throw new ApiError(`the server answered ${response.status} without JSON: reload the page`, response.status);
+    throw new Error(`the server answered ${response.status} without JSON: reload the page`);
   }
-  if (!response.ok) throw new ApiError(body.error || `the server answered ${response.status}`, response.status);
+  if (!response.ok) throw new Error(body.error || `the server answered ${response.status}`);
   return body;
 }
 

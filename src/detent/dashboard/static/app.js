@@ -4,13 +4,19 @@ import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
 import { Overlay, help, isAsking, pauseJob, resumeJob, runJob, say } from "./dialogs.js";
 import { age, isStale, live, restart, start, subscribe } from "./live.js";
-import { Empty, Problem } from "./parts.js";
+import { Banner, Empty, Problem } from "./parts.js";
 import { clockText, duration, now, switchZone, zoneName } from "./time.js";
 import { Now, Verdict } from "./screens/now.js";
 
-const SCREENS = [["Now", "/", "n"], ["Jobs", "/jobs", "j"], ["Fires", "/fires", "f"], ["Queues", "/queues", "q"], ["Nodes", "/nodes", "o"], ["Audit", "/audit", "a"]];
+const SCREENS = [
+  ["Now", "/", "n"], ["Jobs", "/jobs", "j"], ["Fires", "/fires", "f"],
+  ["Queues", "/queues", "q"], ["Nodes", "/nodes", "o"], ["Audit", "/audit", "a"],
+];
 // Path -> module and component; a module is loaded when it is first shown.
-const LISTS = { jobs: ["jobs", "Jobs"], fires: ["fires", "Fires"], queues: ["queues", "Queues"], nodes: ["nodes", "Nodes"], audit: ["nodes", "Audit"] };
+const LISTS = {
+  jobs: ["jobs", "Jobs"], fires: ["fires", "Fires"], queues: ["queues", "Queues"],
+  nodes: ["nodes", "Nodes"], audit: ["nodes", "Audit"],
+};
 const ONE = { jobs: ["jobs", "Job"], fires: ["fire", "Fire"], queues: ["queues", "Queues"] };
 const modules = {};
 const CHORD_MS = 1500;
@@ -75,31 +81,52 @@ function App() {
   return html`
     <${Header} doc=${doc} isNow=${isNow}/>
     <main class=${doc && isStale() ? "stale" : ""}>
-      ${doc && isStale() && html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say">
-        ${doc.stale ? `The store does not answer: ${doc.stale.error}` : live.error || "The dashboard does not answer."} This picture is ${duration(age() * 1000)} old.</p></div>`}
+      ${doc && isStale() && html`<${Banner} kind="bad keep" role="alert">${staleText(doc)}<//>`}
       ${doc && isNow && html`<${Verdict} doc=${doc}/>`}
       <${Screen}/>
     </main>
     <${Overlay}/>`;
 }
 
+function staleText(doc) {
+  const cause = doc.stale ? `The store does not answer: ${doc.stale.error}.` : live.error || "The dashboard does not answer.";
+  return `${cause} This picture is ${duration(age() * 1000)} old.`;
+}
+
 function Header({ doc, isNow }) {
-  const here = `/${parts()[0] || ""}`;
-  const problems = doc && !doc.headline.ok ? doc.problems.length : 0;
+  const typed = (event) => {
+    filter = event.target.value.trim();
+    draw();
+  };
   return html`<header><div class="bar">
     <span class="brand"><a href=${page("/")} class="brand"><img src="${ROOT}/static/icon.svg" width="20" height="20" alt=""/>detent</a>
-      ${doc && (doc.apps.length > 1 ? html`<select aria-label="app" onChange=${(event) => go(`${ROOT}/?app=${encodeURIComponent(event.target.value)}`)}>
-        ${doc.apps.map((name) => html`<option value=${name} selected=${name === doc.app}>${name}</option>`)}</select>` : html`<span class="app">${doc.app}</span>`)}</span>
-    <nav aria-label="screens">${SCREENS.map(([name, path]) => html`<a key=${path} href=${page(path)} aria-current=${path === here ? "page" : null}>${name}
-      ${path === "/" && problems > 0 && html`<span class="n n-bad" aria-label="problems">${problems}</span>`}</a>`)}</nav>
-    ${doc && !isNow && html`<a class="pill ${doc.headline.ok ? "ok" : "bad"}" href=${page("/")} title=${doc.headline.text}><b aria-hidden="true">${doc.headline.ok ? "✓" : "!"}</b><span class="cut">${doc.headline.text}</span></a>`}
+      ${doc && html`<${Apps} doc=${doc}/>`}</span>
+    <${Screens} problems=${doc && !doc.headline.ok ? doc.problems.length : 0}/>
+    ${doc && !isNow && html`<a class="pill ${doc.headline.ok ? "" : "bad"}" href=${page("/")} title=${doc.headline.text}>
+      <b aria-hidden="true">${doc.headline.ok ? "✓" : "!"}</b><span class="cut">${doc.headline.text}</span></a>`}
     <span class="grow"/>
-    <label class="filter"><span class="sr">filter</span><input id="filter" type="search" placeholder="filter" autocomplete="off" value=${filter} onInput=${(event) => { filter = event.target.value.trim(); draw(); }}/><kbd aria-hidden="true">/</kbd></label>
+    <label class="filter"><span class="sr">filter</span>
+      <input id="filter" type="search" placeholder="filter" autocomplete="off" value=${filter} onInput=${typed}/>
+      <kbd aria-hidden="true">/</kbd></label>
     <${Live} doc=${doc}/>
     <button class="plain" title="switch between UTC and local time (u)" onClick=${changeZone}>${zoneName()}</button>
     <span class="who" title="detent ${VERSION}">${USER}${MAY_OPERATE ? "" : " (read only)"}</span>
     <button class="plain mid" aria-label="keys" title="keys (?)" onClick=${help}>?</button>
   </div></header>`;
+}
+
+function Apps({ doc }) {
+  if (doc.apps.length < 2) return html`<span class="app">${doc.app}</span>`;
+  const choose = (event) => go(`${ROOT}/?app=${encodeURIComponent(event.target.value)}`);
+  return html`<select aria-label="app" onChange=${choose}>
+    ${doc.apps.map((name) => html`<option value=${name} selected=${name === doc.app}>${name}</option>`)}</select>`;
+}
+
+function Screens({ problems }) {
+  const here = `/${parts()[0] || ""}`;
+  return html`<nav aria-label="screens">${SCREENS.map(([name, path]) => html`
+    <a key=${path} href=${page(path)} aria-current=${path === here ? "page" : null}>${name}
+      ${path === "/" && problems > 0 && html`<span class="n n-bad" aria-label="problems">${problems}</span>`}</a>`)}</nav>`;
 }
 
 function Live({ doc }) {
@@ -158,7 +185,7 @@ function back() {
   else if (name) go(page(`/${list}`));
 }
 
-let chordAt = 0;
+let chordAt = -Infinity; // when g was pressed
 const ACTIONS = {
   "/": () => document.getElementById("filter").focus(),
   j: () => step(1),
@@ -184,7 +211,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.key === "Enter" && event.target !== row()) return; // a link or a button has its own
   const isChord = performance.now() - chordAt < CHORD_MS;
-  chordAt = event.key === "g" ? performance.now() : 0;
+  chordAt = event.key === "g" ? performance.now() : -Infinity;
   const screen = isChord && SCREENS.find(([, , key]) => key === event.key);
   const act = screen ? () => go(page(screen[1])) : ACTIONS[event.key];
   if (!act) return;

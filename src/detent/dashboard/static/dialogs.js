@@ -154,6 +154,10 @@ export function runAgain(key, done = () => {}) {
   });
 }
 
+function report(text, errors) {
+  say(`${text}${errors.length ? `; ${errors.length} refused: ${errors[0]}` : ""}.`, { bad: errors.length > 0 });
+}
+
 const fires = (n) => (n === 1 ? "1 fire" : `${n} fires`);
 
 // Runs again or kills several fires, a few at a time.
@@ -178,7 +182,7 @@ export function bulk(keys, verb, done) {
       };
       await Promise.all([work(), work(), work(), work()]);
       const well = chosen.length - errors.length;
-      say(`${fires(well)} ${verb === "kill" ? "being stopped" : "started again"}${errors.length ? `; ${errors.length} refused: ${errors[0]}` : ""}.`, { bad: errors.length > 0 });
+      report(`${fires(well)} ${verb === "kill" ? "being stopped" : "started again"}`, errors);
       done();
     },
   });
@@ -195,14 +199,20 @@ export function dead(queue, keys, verb, done) {
     text: isForget ? "They leave the list of dead letters for good." : "Each is put on its queue again, as a new message.",
     act: async ({ reason }) => {
       const answer = await post(api("queues", queue, verb), { keys: chosen, reason });
-      const errors = answer.errors || [];
-      say(isForget ? `Forgot ${messages(answer.forgotten)}.` : `Put ${messages(answer.retried.length)} on the queue again${errors.length ? `; ${errors.length} refused: ${errors[0].error}` : ""}.`, { bad: errors.length > 0 });
+      if (isForget) report(`Forgot ${messages(answer.forgotten)}`, []);
+      else report(`Put ${messages(answer.retried.length)} on the queue again`, answer.errors.map((one) => one.error));
       done();
     },
   });
 }
 
-const KEYS = [["/", "filter"], ["j k", "next, previous row"], ["Enter", "open"], ["Esc", "back"], ["x", "select a row"], ["r", "run the job"],
-  ["p", "pause or resume the job"], ["g n", "Now"], ["g j", "Jobs"], ["g f", "Fires"], ["g q", "Queues"], ["g o", "Nodes"], ["g a", "Audit"], ["u", "UTC or local time"], ["?", "this help"]];
-export const help = () => ask({ title: "Keys", fields: html`<div class="keys">${KEYS.map(([key, text]) => html`<kbd>${key}</kbd><span>${text}</span>`)}</div>` });
+const KEYS = {
+  "/": "filter", "j k": "next, previous row", Enter: "open", Esc: "back", x: "select a row", r: "run the job",
+  p: "pause or resume the job", "g n": "Now", "g j": "Jobs", "g f": "Fires", "g q": "Queues", "g o": "Nodes",
+  "g a": "Audit", u: "UTC or local time", "?": "this help",
+};
 
+export function help() {
+  const rows = Object.entries(KEYS).map(([key, text]) => html`<kbd>${key}</kbd><span>${text}</span>`);
+  ask({ title: "Keys", fields: html`<div class="keys">${rows}</div>` });
+}

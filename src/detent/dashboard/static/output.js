@@ -44,7 +44,9 @@ export function Output({ fire, attempt, isRunning }) {
   const [current, setCurrent] = useState(0);
   const box = useRef(null);
   const isAtEnd = useRef(true);
-  const { data, error } = useLoad((signal) => get(api("fires", fire, "output"), { attempt }, signal), `${fire} ${attempt} ${isRunning}`, isRunning ? FOLLOW_S : 0);
+  const address = api("fires", fire, "output");
+  const load = (signal) => get(address, { attempt }, signal);
+  const { data, error } = useLoad(load, `${fire} ${attempt} ${isRunning}`, isRunning ? FOLLOW_S : 0);
   const text = data?.output || "";
   const all = useMemo(() => pieces(text), [text]);
   const found = useMemo(() => places(all, word.toLowerCase()), [all, word]);
@@ -56,6 +58,10 @@ export function Output({ fire, attempt, isRunning }) {
   useEffect(() => {
     if (isRunning && isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text]);
+  const find = (event) => {
+    setWord(event.target.value);
+    setCurrent(0);
+  };
   const go = (event) => {
     if (event.key !== "Enter" || !found.length) return;
     event.preventDefault();
@@ -64,12 +70,18 @@ export function Output({ fire, attempt, isRunning }) {
   const scrolled = ({ target }) => { isAtEnd.current = target.scrollTop + target.clientHeight > target.scrollHeight - 24; };
   return html`<div class="output">
     <div class="tools"><span class="soft">output${isRunning ? ", following" : ""}${data?.cut ? ", the end only" : ""}</span><span class="grow"/>
-      <input aria-label="find in output" placeholder="find" value=${word} onInput=${(event) => { setWord(event.target.value); setCurrent(0); }} onKeyDown=${go}/>
+      <input aria-label="find in output" placeholder="find" value=${word} onInput=${find} onKeyDown=${go}/>
       ${word && html`<span class="soft" role="status">${found.length ? `${current + 1} of ${found.length}` : "none"}</span>`}
       <button class="small" aria-pressed=${String(wrap)} onClick=${() => setWrap(!wrap)}>wrap</button>
-      <a class="button small" href=${apiUrl(api("fires", fire, "output"), { attempt, download: 1 })} download>download</a></div>
-    <pre ref=${box} class=${wrap ? "wrap" : ""} tabindex="0" aria-label="output of attempt ${attempt}" onScroll=${scrolled}>${error ? html`<span class="f1">${error.message}</span>` : !data ? "" : text
-      ? shown.map((piece) => (piece.hit >= 0 ? html`<mark class=${piece.hit === current ? "cur" : ""}>${piece.text}</mark>` : piece.cls ? html`<span class=${piece.cls}>${piece.text}</span>` : piece.text))
-      : html`<span class="dim">${data.note || "no output"}</span>`}</pre>
+      <a class="button small" href=${apiUrl(address, { attempt, download: 1 })} download>download</a></div>
+    <pre ref=${box} class=${wrap ? "wrap" : ""} tabindex="0" aria-label="output of attempt ${attempt}" onScroll=${scrolled}>
+      ${error && html`<span class="f1">${error.message}</span>`}
+      ${shown.map((piece) => show(piece, current))}
+      ${data && !text && html`<span class="dim">${data.note || "no output"}</span>`}</pre>
   </div>`;
+}
+
+function show({ text, cls, hit }, current) {
+  if (hit >= 0) return html`<mark class=${hit === current ? "cur" : ""}>${text}</mark>`;
+  return cls ? html`<span class=${cls}>${text}</span>` : text;
 }

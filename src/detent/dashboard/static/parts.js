@@ -1,7 +1,7 @@
 // Small components that the screens share.
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { firePage, jobPage, short } from "./api.js";
+import { BULK_MAX, firePage, jobPage, short } from "./api.js";
 import { duration, fullText, now, relative, timeText } from "./time.js";
 
 // Draws again only when a value of the list `on` changes: the page is drawn each second.
@@ -32,7 +32,8 @@ export const look = (state) => LOOKS[state] || ["off", "ring"];
 export const isBad = (state) => look(state)[0] === "bad";
 
 export const Icon = ({ shape }) => html`<svg class="icon" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">
-  <path d=${SHAPES[shape]} fill=${shape === "play" ? "currentColor" : "none"} stroke="currentColor" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round"/></svg>`;
+  <path d=${SHAPES[shape]} fill=${shape === "play" ? "currentColor" : "none"} stroke="currentColor" stroke-width="1.7"
+    stroke-linecap="round" stroke-linejoin="round"/></svg>`;
 
 export function Outcome({ of }) {
   const [cls, shape] = look(of);
@@ -84,13 +85,15 @@ export const Tag = ({ kind = "", children }) => html`<span class="tag ${kind}">$
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 // Text in which `commands` stand between backticks.
 export const Words = ({ text }) => text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
-export const Problem = ({ error }) => html`<div class="verdict bad keep" role="alert"><span class="sign" aria-hidden="true">!</span><p class="say"><${Words} text=${error.message}/></p></div>`;
+export const Banner = ({ kind, sign = "!", role, children }) => html`<div class="verdict ${kind}" role=${role}>
+  <span class="sign" aria-hidden="true">${sign}</span><div class="say">${children}</div></div>`;
+export const Problem = ({ error }) => html`<${Banner} kind="bad keep" role="alert"><${Words} text=${error.message}/><//>`;
 
-const STATE_KINDS = { failing: "bad", late: "bad", paused: "warn", running: "run" };
-const STATE_SHAPES = { failing: "cross", late: "clock", paused: "pause", running: "play" };
+const STATES = { failing: ["bad", "cross"], late: ["bad", "clock"], paused: ["warn", "pause"], running: ["run", "play"] };
 export const Paused = () => html`<${Tag} kind="warn"><${Icon} shape="pause"/>paused<//>`;
 export const States = ({ of }) =>
-  of ? of.split(", ").map((state) => html`<${Tag} kind=${STATE_KINDS[state] || ""}>${STATE_SHAPES[state] && html`<${Icon} shape=${STATE_SHAPES[state]}/>`}${state}<//> `) : "";
+  of ? of.split(", ").map((state) => html`<${Tag} kind=${STATES[state]?.[0]}>
+    ${STATES[state] && html`<${Icon} shape=${STATES[state][1]}/>`}${state}<//> `) : "";
 
 export function Card({ title, count, right, children }) {
   return html`<section class="card">
@@ -130,4 +133,48 @@ export function useLoad(load, key, every = 0) {
     };
   }, [key, every]);
   return { ...state, reload: () => again.current() };
+}
+
+// A list in pages: the first one, kept current, and the older ones that were asked for.
+export function usePages(load, every) {
+  const [older, setOlder] = useState({ pages: [], before: undefined, error: null });
+  const first = useLoad((signal) => load({}, signal), "", every);
+  const before = older.before === undefined ? first.data?.before : older.before;
+  const more = async () => {
+    try {
+      const page = await load({ before });
+      setOlder({ pages: [...older.pages, page], before: page.before, error: null });
+    } catch (error) {
+      setOlder({ ...older, error });
+    }
+  };
+  const reload = () => {
+    setOlder({ pages: [], before: undefined, error: null });
+    first.reload();
+  };
+  const pages = first.data ? [first.data, ...older.pages] : [];
+  return { pages, before, more, reload, error: first.error || older.error };
+}
+
+// What the checkboxes of a table have selected, and the bar below it.
+export function usePicked() {
+  const [picked, setPicked] = useState(new Set());
+  const pick = (key) => {
+    const next = new Set(picked);
+    if (!next.delete(key) && next.size < BULK_MAX) next.add(key);
+    setPicked(next);
+  };
+  const clear = () => setPicked(new Set());
+  const all = (keys) => setPicked(new Set(keys.slice(0, BULK_MAX)));
+  return { picked, pick, clear, all };
+}
+
+export const PickCell = ({ name, choice }) => html`<td class="pickcell"><input type="checkbox" aria-label="select ${name}"
+  checked=${choice.picked.has(name)} onChange=${() => choice.pick(name)}/></td>`;
+
+export function PickBar({ keys, choice, children }) {
+  const count = choice.picked.size;
+  return html`<button class="plain" onClick=${() => (count ? choice.clear() : choice.all(keys))}>
+    ${count ? "Select none" : `Select all ${Math.min(keys.length, BULK_MAX)}`}</button>
+    ${count > 0 && html`<b>${count} selected</b>`}${children}`;
 }

@@ -68,11 +68,12 @@ function Axis({ from, until, at, width, place, height }) {
   const span = until - from;
   const step = STEPS.find((one) => span / one <= Math.max(3, place(until) / 95)) || STEPS[STEPS.length - 1];
   const shift = -new Date(from * 1000).getTimezoneOffset() * 60;
+  const hasRoom = (x) => x > 18 && x < width - 18 && Math.abs(x - place(at)) > 34;
   const ticks = [];
   for (let t = Math.ceil((from + shift) / step) * step - shift; t < until; t += step) ticks.push(t);
   return html`<g>${ticks.map((t) => html`<g>
     <path d="M${place(t)} ${TOP - 4}V${height}" class="grid"/>
-    ${place(t) > 18 && place(t) < width - 18 && Math.abs(place(t) - place(at)) > 34 && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
+    ${hasRoom(place(t)) && html`<text x=${place(t)} y="13" text-anchor="middle">${minuteText(t * 1000)}</text>`}
   </g>`)}</g>`;
 }
 
@@ -160,8 +161,7 @@ export function Timeline({ rows, window: span, step, open }) {
   };
 
   return html`<div class="tl">
-    <div class="labels">${rows.map((row) => html`<a key=${row.name} href=${jobPage(row.name)} class=${row.bad ? "bad" : ""} title=${row.name}>
-      <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}${row.paused && html`<span role="img" aria-label="paused"><${Icon} shape="pause"/></span>`}</a>`)}</div>
+    <div class="labels">${rows.map((row) => html`<${Label} key=${row.name} row=${row}/>`)}</div>
     <div ref=${box}>
       <svg height=${height} viewBox="0 0 ${width || 1} ${height}" tabindex="0" role="group"
         aria-label="Timeline. The arrow keys go from fire to fire, Enter opens one."
@@ -179,7 +179,8 @@ export function Timeline({ rows, window: span, step, open }) {
             ${row.buckets ? html`<${Buckets} buckets=${row.buckets} step=${step} scale=${scale}/>`
               : row.marks.map((mark) => html`<${Mark} key=${mark.key} mark=${mark} scale=${scale} at=${at}/>`)}</g>`}/>`;
         })}</g>
-        ${rows.map((row, i) => row.paused && html`<text key=${row.name} x=${place(at) - 8} y=${TOP + i * ROW + 16} text-anchor="end" class="paused">${width > 500 ? pauseText(row.paused) : "paused"}</text>`)}
+        ${rows.map((row, i) => row.paused && html`<text key=${row.name} x=${place(at) - 8} y=${TOP + i * ROW + 16}
+          text-anchor="end" class="paused">${width > 500 ? pauseText(row.paused) : "paused"}</text>`)}
         <path d="M${place(at)} ${TOP - 4}V${height}" class="nowline"/>
         <text x=${place(at)} y="13" text-anchor="middle" class="nowtext">now</text>
         ${found && html`<a href=${found.href} tabindex="-1"><rect x=${place(found.from) - found.pad} y=${TOP + hot.row * ROW + 1}
@@ -189,6 +190,10 @@ export function Timeline({ rows, window: span, step, open }) {
     </div>
   </div>`;
 }
+
+const Label = ({ row }) => html`<a href=${jobPage(row.name)} class=${row.bad ? "bad" : ""} title=${row.name}>
+  <span class="cut">${short(row.name)}</span>${row.bad && html`<b aria-label="needs attention">!</b>`}
+  ${row.paused && html`<span role="img" aria-label="paused"><${Icon} shape="pause"/></span>`}</a>`;
 
 const isRunning = (mark) => mark.attempts.some(([, to]) => to === null);
 const pauseText = (pause) => `paused${pause.reason ? `: ${pause.reason}` : ""}${pause.by ? ` (by ${pause.by})` : ""}`;

@@ -8,6 +8,7 @@ import { Ago, Card, Empty, Icon, Paused, Tag, Took, Words } from "../parts.js";
 import { Legend, Timeline, Windows, timelineRows } from "../timeline.js";
 import { now } from "../time.js";
 
+const NO_JOBS = "No job is known yet: start `detent run` with a manifest.";
 const SHOWN_MAX = 10; // entries of a list
 const ROWS_MAX = 40; // rows of the timeline before "show all"
 
@@ -60,8 +61,9 @@ function Rows({ doc, matches, open }) {
     : [...rows].sort((a, b) => weight(b) - weight(a)).slice(0, ROWS_MAX).sort((a, b) => (a.name < b.name ? -1 : 1));
   return html`<${Card} title="Timeline" right=${html`<${Windows}/>`}>
     ${rows.length ? html`<${Timeline} rows=${few} window=${live.window} step=${doc.timeline.step_s} open=${open}/>`
-      : html`<${Empty}>No job ${Object.keys(doc.jobs).length ? "matches the filter" : "is known yet: start <code>detent run</code> with a manifest"}.<//>`}
-    ${rows.length > few.length && html`<div class="more"><button type="button" class="small" onClick=${() => setAll(true)}>Show all ${rows.length} jobs</button></div>`}
+      : html`<${Empty}><${Words} text=${Object.keys(doc.jobs).length ? "No job matches the filter." : NO_JOBS}/><//>`}
+    ${rows.length > few.length && html`<div class="more">
+      <button class="small" onClick=${() => setAll(true)}>Show all ${rows.length} jobs</button></div>`}
     <${Legend}/>
   <//>`;
 }
@@ -74,7 +76,8 @@ function Running({ doc, fires }) {
       <span class="when"><${Took} ms=${fire.started_at ? Math.max(0, now() - Date.parse(fire.started_at)) : null}/></span>
       <span class="soft">on ${fire.node}${fire.attempt > 1 ? `, attempt ${fire.attempt}` : ""}</span>
       <span class="when">${MAY_OPERATE && html`<button class="small danger" onClick=${() => killFire(fire.fire)}>Kill</button>`}</span>
-    </li>`)}</ul><${More} count=${doc.running_count - SHOWN_MAX} href=${page("/fires", { state: "claimed" })}/>` : html`<${Empty}>Nothing runs at the moment.<//>`}
+    </li>`)}</ul>` : html`<${Empty}>Nothing runs at the moment.<//>`}
+    <${More} count=${doc.running_count - SHOWN_MAX} href=${page("/fires", { state: "claimed" })}/>
   <//>`;
 }
 
@@ -83,14 +86,16 @@ const SHAPES = { failing: "cross", late: "clock", unserved: "bar", retrying: "ag
 function Attention({ items }) {
   const order = ["store", "unserved", "failing", "late", "node", "retrying"];
   const sorted = [...items].sort((a, b) => order.indexOf(a.what) - order.indexOf(b.what));
+  const kind = (one) => (one.what === "retrying" ? "warn" : "bad");
   const href = (one) => (one.fire ? firePage(one.fire) : one.job ? jobPage(one.job) : one.queue ? page("/queues") : page("/nodes"));
   return html`<${Card} title="Needs attention" count=${items.length}>
-    ${items.length ? html`<ul class="rows">${sorted.slice(0, SHOWN_MAX).map((one) => html`<li key=${one.what + (one.fire || one.job || one.queue || one.text)}>
-      <span class="cut"><a class="name" href=${href(one)}>${short(one.job || one.queue || one.what)}</a> <${Tag} kind=${one.what === "retrying" ? "warn" : "bad"}>
+    ${items.length ? html`<ul class="rows">${sorted.slice(0, SHOWN_MAX).map((one) => html`<li key=${one.what + href(one) + one.text}>
+      <span class="cut"><a class="name" href=${href(one)}>${short(one.job || one.queue || one.what)}</a> <${Tag} kind=${kind(one)}>
         <${Icon} shape=${SHAPES[one.what]}/>${one.what}${one.times > 1 ? ` ×${one.times}` : ""}<//></span>
       <span class="when">${one.since && html`<${Ago} at=${one.since}/>`}</span>
       <span class="note"><${Words} text=${one.text}/></span>
-    </li>`)}</ul><${More} count=${items.length - SHOWN_MAX} href=${page("/jobs")}/>` : html`<${Empty}>Nothing: no job fails or is late, and every queue is served.<//>`}
+    </li>`)}</ul>` : html`<${Empty}>Nothing: no job fails or is late, and every queue is served.<//>`}
+    <${More} count=${items.length - SHOWN_MAX} href=${page("/jobs")}/>
   <//>`;
 }
 
