@@ -1,5 +1,6 @@
 """Numbers by minute: each minute is read once, the newest first, and buckets fit the room there is."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -55,6 +56,15 @@ def test_buckets_fit_and_lose_no_fire(window_s: int, jobs: int) -> None:
     assert len(found) == jobs and jobs * window_s / step_s <= 1_000
     fires = sum(int(cell[1]["succeeded"]) for cell in found["a.j0"])  # type: ignore[index]
     assert abs(fires - window_s // 60) <= step_s // 60
+
+
+def test_the_current_minute_is_added() -> None:
+    tallies = Tallies()
+    tallies.want(600)
+    fill(tallies, NOON)
+    assert tallies.until == NOON.replace(second=0)
+    _, found = tallies.buckets(NOON, 600, 100, {"a.new": Counter(failed=2)})
+    assert found["a.new"] == [[NOON.replace(second=0).timestamp(), {"failed": 2}]]
 
 
 def test_after_a_long_pause_the_numbers_begin_again() -> None:

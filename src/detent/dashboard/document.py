@@ -109,7 +109,8 @@ class Screen:
         is_cut = picture.dropped_at is not None and picture.dropped_at > since
         if is_cut or len(rows) * MARK_SIZE > room:
             picture.tallies.want(window_s)
-            step_s, buckets = picture.tallies.buckets(now, window_s, max(1, room // CELL_SIZE))
+            newest = picture.ended_since(picture.tallies.until)
+            step_s, buckets = picture.tallies.buckets(now, window_s, max(1, room // CELL_SIZE), newest)
             kind, marks = "buckets", {}
         else:
             kind, step_s, buckets = "marks", None, {}

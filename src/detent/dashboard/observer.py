@@ -124,7 +124,7 @@ class Observer:
             try:
                 found = await in_thread(self.source.store.apps)
             except DetentError:
-                self._apps_at = float("-inf")
+                self._apps_at = clock.monotonic() - APPS_S + RETRY_S
                 if not self.apps:
                     raise
                 return self.apps
@@ -179,6 +179,8 @@ class Observer:
     async def _first(self, watched: Watched, since: str | None) -> str:
         self._start()
         until = clock.monotonic() + FIRST_S
+        if watched not in self._documents and watched.app in self._views:
+            self._publish({watched})  # another window of a picture that is there
         while watched not in self._documents and clock.monotonic() < until:
             try:
                 await asyncio.wait_for(self._changed.wait(), until - clock.monotonic())

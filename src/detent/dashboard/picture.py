@@ -32,7 +32,7 @@ PERIODS_S = {  # how often each step is due
 }  # fmt: skip
 WINDOW = timedelta(days=1)
 RECENT = timedelta(seconds=30)
-PAGE = 500  # fires of one step
+PAGE = 250  # fires of one step
 ROWS_MAX = 2_000  # fires that are kept
 RUNNING_MAX = 500
 KEYS_MAX = 200
@@ -60,7 +60,8 @@ class Picture:
         self.coming, self.tallies = Coming(manifest), Tallies()
         self._beats: list[Heartbeat] = []
         self._lists: dict[str, dict[str, str]] = {}
-        self._cursor: Place | None = None
+        self._cursor: Place | None = None  # where the scan of the window continues
+        self._has_scanned = False
         self._queue_turn = 0
         self._sizes_log: deque[tuple[datetime, dict[str, int]]] = deque(maxlen=SIZES_KEPT)
 
@@ -82,6 +83,14 @@ class Picture:
         """The instances of the nodes that hold the job."""
         return [beat.instance for beat in self._beats if job in self._lists.get(beat.jobs_list, {})]
 
+    def ended_since(self, instant: datetime) -> dict[str, Counter[str]]:
+        """How the fires ended that ended since then: their numbers by job and outcome."""
+        found: dict[str, Counter[str]] = {}
+        for row in self.rows.values():
+            if row.over_at and row.outcome and row.over_at >= instant:
+                found.setdefault(row.fire.job, Counter())[row.outcome.kind] += row.fire.instants
+        return found
+
     def jobs(self) -> list[str]:
         """The names of all jobs in the store, and of those of the manifest."""
         planned, manifest = self.watermarks.by_job, self.manifest
@@ -92,8 +101,9 @@ class Picture:
         return sorted({*planned, *own})
 
     def period_s(self, step: str) -> float:
-        """How often the step is due.  A node that has just started is found at once."""
-        return 1.0 if step == "heartbeats" and not self._beats else PERIODS_S[step]
+        """How often the step is due: often while there is no node yet, or the window was not read once."""
+        is_first = (step == "heartbeats" and not self._beats) or (step == "scan" and not self._has_scanned)
+        return 1.0 if is_first else PERIODS_S[step]
 
     def is_useful(self, step: str) -> bool:
         """Whether this step would read something now."""
@@ -227,8 +237,8 @@ class Picture:
             if is_in_page and key not in there and row.fire.due_at < until:
                 del self.rows[key]
         self._keep(found)
-        is_full = len(self.rows) >= ROWS_MAX
-        self._cursor = None if is_full else last
+        self._cursor = None if len(self.rows) >= ROWS_MAX else last
+        self._has_scanned |= self._cursor is None
 
     def _take_oldest(self, found: Found) -> None:
         queues = {without_priority(queue) for queue in self._waiting_queues()}

@@ -8,7 +8,7 @@ hour.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from detent import clock
@@ -17,6 +17,7 @@ from detent.model import Tally
 MINUTE_S, QUARTER_S, DAY_S = 60, 900, 86_400
 FINE_S = 2 * 3_600  # how long single minutes are kept
 STEPS_S = (60, 300, 900, 1_800, 3_600, 7_200, 14_400, 86_400)
+NOTHING: Mapping[str, Counter[str]] = {}
 Cells = dict[int, dict[str, Counter[str]]]  # by start and job: fires by outcome
 Buckets = dict[str, list[list[object]]]  # by job: [start, {outcome: fires}]
 
@@ -58,16 +59,28 @@ class Tallies:
             for at in [at for at in cells if at < self._last - keep_s]:
                 del cells[at]
 
-    def buckets(self, now: datetime, window_s: int, cells_max: int) -> tuple[int, Buckets]:
-        """The numbers of each job in at most so many cells, and the length of a cell in seconds."""
+    @property
+    def until(self) -> datetime:
+        """The end of the minutes that are known."""
+        return clock.instant(self._last)
+
+    def buckets(
+        self, now: datetime, window_s: int, cells_max: int, newest: Mapping[str, Counter[str]] = NOTHING
+    ) -> tuple[int, Buckets]:
+        """The numbers of each job in at most so many cells, and the length of a cell in seconds.
+
+        `newest`: the numbers since `until`, by job."""
         cells, least_s = (self._fine, MINUTE_S) if window_s <= FINE_S else (self._coarse, QUARTER_S)
         since = int((now - timedelta(seconds=window_s)).timestamp())
         inside = {at: jobs for at, jobs in cells.items() if at + least_s > since}
-        names = {name for jobs in inside.values() for name in jobs}
+        names = {name for jobs in inside.values() for name in jobs} | {*newest}
         fits = [step for step in STEPS_S if step >= least_s and len(names) * window_s / step <= cells_max]
         step_s = fits[0] if fits else STEPS_S[-1]
         found: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         for at, jobs in inside.items():
             for name, counts in jobs.items():
                 found[name][at // step_s * step_s] += counts
+        at = int(now.timestamp()) // step_s * step_s
+        for name, counts in newest.items():
+            found[name][at] += counts
         return step_s, {name: [[at, {**of[at]}] for at in sorted(of)] for name, of in found.items()}
