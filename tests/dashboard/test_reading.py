@@ -243,6 +243,13 @@ def test_monitors_need_no_credentials_and_learn_one_word(world: World) -> None:
     assert nobody.get("/healthz").body == b"ok" and nobody.get("/readyz", host="10.0.0.7").body == b"ok"
 
 
+def test_metrics_of_the_whole_store(world: World) -> None:
+    pytest.importorskip("detent.observe.metrics.store_wide")
+    answer = world.site().get("/metrics")
+    assert answer.status == 200 and b'detent_nodes{app="shop"} 1.0' in answer.body
+    assert world.site(None).get("/metrics").status == 401
+
+
 def test_no_answer_writes_to_the_store(world: World, tmp_path: Path) -> None:
     """A second connection holds the write lock; every route still answers."""
     import sqlite3

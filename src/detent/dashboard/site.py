@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from starlette.middleware.gzip import GZipMiddleware
@@ -16,6 +17,7 @@ from detent.dashboard.gate import Gate
 from detent.dashboard.observer import Observer
 from detent.dashboard.pages import Pages
 from detent.dashboard.reading import Reading
+from detent.dashboard.shared import Shared
 from detent.dashboard.source import Source, in_thread
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 SCREENS = ("/", "/jobs", "/jobs/{name:path}", "/fires", "/fires/{key:path}", "/queues", "/queues/{name:path}",
            "/nodes", "/audit")  # fmt: skip
 Handler = Callable[[Request], Awaitable[Response]]
+METRICS_S = 5.0  # how long scrapers share an answer
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PACKED_MIN = 1_000  # bytes: smaller answers are not compressed
 
@@ -70,19 +73,21 @@ def routes(observer: Observer) -> list[Route]:
 
 def _metrics_route(source: Source) -> Handler | None:
     """The metrics of the whole store; None without prometheus_client."""
-    try:
-        from detent.observe.metrics.store_wide import (  # type: ignore[import-not-found,unused-ignore]
-            render_store,
-        )
-    except ImportError:
+    if find_spec("prometheus_client") is None or find_spec("detent.observe.metrics") is None:
         return None
-    jobs = [job for manifest in source.manifests.values() for job in manifest.jobs]
+    from detent.observe.metrics.store_wide import (  # type: ignore[import-not-found,unused-ignore]
+        render_store,
+    )
+
+    shared = Shared()
 
     def render() -> bytes:
+        jobs = [job for manifest in source.manifests.values() for job in manifest.jobs]
         return bytes(render_store(source.store, source.store.apps(), jobs))
 
     async def metrics(request: Request) -> Response:
-        return Response(await in_thread(render), media_type=METRICS_TYPE)
+        text = await shared.get("metrics", METRICS_S, lambda: in_thread(render))
+        return Response(text, media_type=METRICS_TYPE)
 
     return metrics
 
