@@ -26,7 +26,7 @@ from detent.dashboard import User, asgi
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-dashboard = asgi(shop.app, who=lambda request: User(name="ana", role="operate"))
+dashboard = asgi(shop.app, who=lambda request: User(name="ana", role="read"))
 uvicorn.run(Starlette(routes=[Mount(sys.argv[1], dashboard)]), port=int(sys.argv[2]))
 """
 SHOP = Path(__file__).with_name("shop.py")
@@ -61,28 +61,23 @@ class Shop:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
         self.env |= {"PYTHONPATH": f"{SOURCES}:{SHOP.parent}", "DETENT_CONFIG": ""}
         self.env["SHOP_STORE"] = self.redis.url
-        self.processes = [self._start("node", "run", "-f", "shop:app", "--queues", "default,mail")]
-        self.url, self.reader = self.serve(), self.serve("--read-only")
-        wait_for(lambda: _answers(self.url) and _answers(self.reader), what="a dashboard that answers")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._start("node", "-m", "detent", "run", "-f", "shop:app", "--queues", "default,mail")
+        address = f"127.0.0.1:{free_port()}"
+        self._start("dashboard", "-m", "detent", "dashboard", "shop:app", "--listen", address)
+        self.url = f"http://{address}"
+        wait_for(lambda: _answers(self.url), what="a dashboard that answers")
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        return self._start_python(name, "-m", "detent", *words)
-
-    def _start_python(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *words: str) -> None:
         command = [sys.executable, *words]
         with (self.folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=log)
-
-    def serve(self, *options: str) -> str:
-        """Start another dashboard, and return its address."""
-        address = f"127.0.0.1:{free_port()}"
-        self.processes.append(self._start(address, "dashboard", "shop:app", "--listen", address, *options))
-        return f"http://{address}"
+            started = subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=log)
+        self._processes.append(started)
 
     def mount(self, prefix: str) -> str:
-        """Serve the dashboard as a part of a web app, and return its address."""
+        """Serve the dashboard as a part of a web app, for readers; return its address."""
         port = free_port()
-        self.processes.append(self._start_python("mount", "-c", MOUNT, prefix, str(port)))
+        self._start("mount", "-c", MOUNT, prefix, str(port))
         address = f"http://127.0.0.1:{port}{prefix}"
         wait_for(lambda: _answers(address), what="a mounted dashboard that answers")
         return address
@@ -98,7 +93,7 @@ class Shop:
         subprocess.run(command, env=self.env, check=True, cwd=self.folder)
 
     def end(self) -> None:
-        for process in reversed(self.processes):
+        for process in reversed(self._processes):
             process.terminate()
             process.wait(PATIENCE_S)
         self.redis.end()

@@ -143,16 +143,6 @@ def test_everything_works_with_the_keyboard(visit: Open) -> None:
     page.wait_for_url(re.compile("/fires/shop"))
 
 
-def test_a_reader_has_no_actions(visit: Open, shop: Shop) -> None:
-    page = visit("/jobs/shop.backup", base=shop.reader)
-    page.locator(".card", has_text="Definition").wait_for()
-    assert page.get_by_role("button", name="Run now").count() == 0
-    page.get_by_role("link", name="Jobs").first.click()
-    page.locator("tbody tr").first.wait_for()
-    assert page.locator("main td.acts button, main input[type=checkbox]").count() == 0
-    page.locator(".who", has_text="read only").wait_for()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_screen_scrolls_sideways_at_360_pixels(visit: Open, shop: Shop, scheme: str) -> None:
     page = visit("/", color_scheme=scheme, viewport={"width": 360, "height": 740})
@@ -164,9 +154,19 @@ def test_no_screen_scrolls_sideways_at_360_pixels(visit: Open, shop: Shop, schem
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
-def test_a_dashboard_that_is_mounted_keeps_its_prefix(visit: Open, shop: Shop) -> None:
+def test_a_mounted_dashboard_keeps_its_prefix_and_a_reader_has_no_actions(visit: Open, shop: Shop) -> None:
     page = visit("/jobs/shop.tick", base=shop.mount("/ops/jobs"))
-    page.locator(".card", has_text="History").locator("tbody tr").first.click()
+    page.locator(".who", has_text="read only").wait_for()
+    page.locator(".card", has_text="History").locator("tbody tr").first.wait_for()
+    assert page.get_by_role("button", name="Run now").count() == 0
+    page.get_by_role("link", name="Jobs").first.click()
+    page.wait_for_url(re.compile("/ops/jobs/jobs$"))
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("main td.acts button").count() == 0
+    page.get_by_role("link", name="Fires").click()
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("main input[type=checkbox]").count() == 0
+    page.locator("tbody tr", has_text="tick").first.click()
     page.wait_for_url(re.compile("/ops/jobs/fires/shop.tick"))
     page.locator(".output pre", has_text="tick").wait_for()
     page.get_by_role("link", name="Now").click()
