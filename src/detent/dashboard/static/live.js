@@ -132,7 +132,7 @@ export function restart() {
 }
 
 export function start() {
-  open();
+  if (!document.hidden) open();
   setInterval(tick, 1000);
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) close();

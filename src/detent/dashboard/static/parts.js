@@ -106,24 +106,26 @@ export function Card({ title, count, right, children }) {
 // A row that opens a page: by a click beside its links, or by Enter.
 export const Row = ({ href, job, children }) => html`<tr tabindex="-1" data-href=${href} data-job=${job}>${children}</tr>`;
 
-// Loads a document when `key` changes, and again every `every` seconds if that is given.
+// Loads a document when `key` changes, and again every `every` seconds, which may depend on the document: 0 is never.
 export function useLoad(load, key, every = 0) {
-  const [state, setState] = useState({ key: null, data: null, error: null });
+  const [state, setState] = useState({ data: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
+    let newest = null;
     const run = async () => {
-      clearTimeout(timer);
-      if (!document.hidden) {
+      if (!document.hidden || !newest) {
         try {
-          const data = await load(stop.signal);
-          if (!stop.signal.aborted) setState({ key, data, error: null });
+          newest = await load(stop.signal);
+          if (!stop.signal.aborted) setState({ data: newest, error: null });
         } catch (error) {
-          if (!stop.signal.aborted) setState((old) => ({ key, data: old.data, error }));
+          if (!stop.signal.aborted) setState((old) => ({ data: old.data, error }));
         }
       }
-      if (every && !stop.signal.aborted) timer = setTimeout(run, every * 1000);
+      const seconds = typeof every === "function" ? every(newest) : every;
+      clearTimeout(timer);
+      if (seconds && !stop.signal.aborted) timer = setTimeout(run, seconds * 1000);
     };
     again.current = run;
     run();

@@ -8,12 +8,12 @@ import { Output } from "../output.js";
 import { Ago, Card, Empty, FireLink, JobLink, Outcome, Problem, Tag, Took, When, isBad, stateOf, useLoad } from "../parts.js";
 import { duration } from "../time.js";
 
-const REFRESH_S = 2;
+const refreshS = (fire) => (fire?.state === "over" ? 10 : 2); // hooks may follow when it is over
 const LATE_MS = 1000; // later than this is said
 
 export function Fire({ name: key, open }) {
   const mark = JSON.stringify(live.doc?.marks[key]);
-  const loaded = useLoad((signal) => get(api("fires", key), {}, signal), mark, REFRESH_S);
+  const loaded = useLoad((signal) => get(api("fires", key), {}, signal), mark, refreshS);
   const fire = loaded.data;
   const change = fire && fire.state + fire.outcome + fire.attempts.length;
   const why = useLoad((signal) => get(api("fires", key, "why"), {}, signal), change);
