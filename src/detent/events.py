@@ -49,6 +49,10 @@ EVENTS: dict[str, Event] = {
     "hook-failed": Event("ERROR", "a hook failed; the fire that called it keeps its outcome"),
     "paused": Event("INFO", "a job was paused"),
     "resumed": Event("INFO", "a job is no longer paused"),
+    "operated": Event(
+        "INFO", "a user of the dashboard ran, paused, resumed, killed, retried or deleted something"
+    ),
+    "dashboard-started": Event("INFO", "the dashboard accepts connections; gives its address"),
     "deployed": Event(
         "INFO", "this node replaced older definitions of jobs, or removed jobs that no live node has"
     ),

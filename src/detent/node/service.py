@@ -107,7 +107,7 @@ class Service:
         self._notify = Notify(options.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._files_stamp = _stamp_of(options.files)
+        self._files_stamp = stamp_of(options.files)
         self._instance.begin()
         self._processes = self._new_processes()
         self._processes.replaced = lambda why: self._report("child-replaced", reason=why)
@@ -291,7 +291,7 @@ class Service:
                 self._node.wake()
             offset += moved
             looked += 1
-            if looked % 2 == 0 and self._files_stamp != (stamp := _stamp_of(self._options.files)):
+            if looked % 2 == 0 and self._files_stamp != (stamp := stamp_of(self._options.files)):
                 self._files_stamp = stamp
                 await self._reload()
             for instance in self._dead_instances.find():
@@ -401,7 +401,7 @@ def _fingerprint(jobs: Mapping[str, Job]) -> str:
     return fingerprint((name, job.revision) for name, job in jobs.items())
 
 
-def _stamp_of(files: tuple[Path, ...]) -> list[tuple[int, int, int]]:
+def stamp_of(files: tuple[Path, ...]) -> list[tuple[int, int, int]]:
     """Return a value that differs after a change of one of these files, or of a file in one of these
     folders."""
     stamps = []

@@ -116,6 +116,7 @@ _DETAILS: dict[str, Callable[[Any], str]] = {  # the fields on a terminal, in th
     "queues": lambda queues: f"serves {', '.join(queues)}",
     "lines": lambda n: f"{n} lines",
     "error": str,
+    "url": str,
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",
     "removed": lambda jobs: f"removed {', '.join(jobs)}",

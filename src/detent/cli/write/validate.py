@@ -14,7 +14,6 @@ from typing import Any
 from detent import clock
 from detent.cli.context import add_manifest_options
 from detent.cli.formatting import coloured, wrapped
-from detent.cli.job_text import canonical_job
 from detent.cli.tables import say, write_json
 from detent.cli.write.validate_checks import Host, check_job
 from detent.errors import UsageError
@@ -27,6 +26,7 @@ from detent.manifest.lint.job import LintedJob, lint_job
 from detent.manifest.lint.work import lint_text
 from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, format_problem, line_of
 from detent.text import plural
+from detent.views.job_text import canonical_job
 
 EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
