@@ -63,6 +63,7 @@ class Detent:
         defaults: Mapping[str, Any] = _NOTHING,
         secrets: Mapping[str, str] = _NOTHING,
         signing: str | Sequence[str] = (),
+        dashboard_url: str = "",
         clock: FakeClock | None = None,
     ) -> None:
         """The arguments are the fields of a manifest; `store` may also be an open store.  `signing` names the
@@ -74,7 +75,7 @@ class Detent:
             raise UsageError(f"{self._where}: store {EMPTY_STORE}")
         self._given_store = _store_of(store)
         settings = {"store": store if self._given_store is None else None, "node": node}
-        settings |= {"defaults": defaults, "secrets": secrets}
+        settings |= {"defaults": defaults, "secrets": secrets, "dashboard_url": dashboard_url}
         self._settings = {field: plain(value) for field, value in settings.items() if value}
         self._signing = (signing,) if isinstance(signing, str) else tuple(signing)
         self.declared: list[Declared] = []

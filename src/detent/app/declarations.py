@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from detent.app import local_functions
 from detent.errors import UsageError
 from detent.manifest.problems import ManifestError, Problem
+from detent.manifest.rules import address_of
 from detent.model import CatchUp, Concurrency, Isolation, OnLost
 from detent.runners.call.function import GENERATOR, bind, is_async, is_generator
 
@@ -73,6 +74,8 @@ class JobOptions(PolicyOptions, RetryOptions, total=False):
     on_skip: Hook
     on_late: Hook
     late_after_seconds: float
+    remind_hours: float
+    ping: str
 
 
 class Location(NamedTuple):
@@ -270,5 +273,5 @@ _HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 
 def _has_command(hook: Any) -> bool:
     hooks = hook if isinstance(hook, list) else [] if hook is None else [hook]
-    texts = [str(one) for one in hooks if not isinstance(one, dict)]
+    texts = [str(one) for one in hooks if not isinstance(one, dict) and not address_of(one)]
     return any(not text.startswith(("http://", "https://")) for text in texts)

@@ -25,7 +25,7 @@ class Trouble(NamedTuple):
 
     since: float = 0.0  # wall clock; 0: all is well
     sent: float = 0.0  # wall clock of the last alert; 0: none arrived
-    count: int = 0  # fires
+    fires: int = 0  # that failed, or were skipped
 
 
 def alert_name(event: str, service: str, address: str) -> str:
@@ -47,7 +47,7 @@ def judge_alert(hook: Fire, trouble: Trouble, now: float) -> tuple[Trouble, Fire
     details = json.loads(hook.payload)
     if details["outcome"] == "succeeded":
         return Trouble(), _telling(hook, details, "recovered", trouble) if trouble.since else None
-    after = Trouble(trouble.since or now, trouble.sent, trouble.count + 1)
+    after = Trouble(trouble.since or now, trouble.sent, trouble.fires + 1)
     if trouble.sent and trouble.sent <= now < trouble.sent + hook.policy.remind_s:
         return after, None
     state = "continues" if trouble.since else "began"
@@ -61,7 +61,7 @@ def after_sending(trouble: Trouble, outcome: Outcome) -> Trouble:
 def _telling(hook: Fire, details: dict[str, object], state: str, trouble: Trouble) -> Fire:
     since = instant(trouble.since).isoformat(timespec="seconds")[:19] + "Z"
     return hook._replace(
-        payload=json.dumps({**details, "state": state, "since": since, "fires": trouble.count})
+        payload=json.dumps({**details, "state": state, "since": since, "fires": trouble.fires})
     )
 
 
