@@ -37,19 +37,15 @@ def service_of(hook: str) -> str:
 def address_fault(address: str) -> tuple[str, str]:
     """Return what is wrong with an address, without showing it, and advice; two empty texts if it is valid
     as far as it can be checked without Apprise."""
-    service, rest = service_of(address), SERVICE.sub("", address, count=1)
+    service, plain = service_of(address), split_text(address)[::2]
     if service == "ping":
-        return (
-            "`ping:` is not a hook",
-            "give the job the field `ping: https://…`",
-        )
+        return "`ping:` is not a hook", "give the job the field `ping: https://…`"
     if service != "alert" and not address.startswith(f"{service}://"):
         return f"an address of {service} starts with {service}://", f"write {service}://…"
-    if not rest or re.search(r"\s", address):
-        return f"the {service} address is empty or has spaces", "percent-encode spaces as %20"
-    wrong = [ref for ref in names_in(address) if not re.fullmatch(REFERENCE, ref)]
-    if wrong or OPEN in "".join(split_text(address)[::2]):
+    if OPEN in "".join(plain) or not all(re.fullmatch(REFERENCE, ref) for ref in names_in(address)):
         return f"the {service} address has a bad reference", "write {{name}}, {{env:NAME}} or {{file:/path}}"
+    if address.endswith("://") or re.search(r"\s", "".join(plain)):
+        return f"the {service} address is empty or has spaces", "percent-encode spaces as %20"
     return "", ""
 
 
