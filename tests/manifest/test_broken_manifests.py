@@ -268,7 +268,12 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("an address with a space", job(on_skip="json://h/a b"), "jobs/0/on_skip", "as %20"),
     ("an empty address", job(on_skip=["slack://"]), "jobs/0/on_skip/0", "the slack address is empty"),
     ("a bad reference", job(on_skip="slack://{{a b}}"), "jobs/0/on_skip", "write {{name}}, {{env:NAME}}"),
-    ("a ping as a hook", job(on_failure="ping:https://h"), "jobs/0/on_failure", "the field `ping: https://…`"),
+    (
+        "a ping as a hook",
+        job(on_failure="ping:https://h"),
+        "jobs/0/on_failure",
+        "the field `ping: https://…`",
+    ),
     ("a ping with a placeholder", job(ping="https://h/{{fire}}"), "jobs/0/ping", "allowed are job and app"),
     ("a dashboard without host", top(dashboard_url="ops"), "dashboard_url", "an http:// or https:// URL"),
     ("a misspelt field of a webhook", webhook(boddy="1"), "jobs/0/on_skip/boddy", 'did you mean "body"?'),
