@@ -15,7 +15,7 @@ from detent.model import Alert, Fire
 NAMES = (*HOOK_NAMES, "state", "since", "fires", "link")
 OUTPUT_MAX = 1500  # characters of output in the default text: some chats accept only 2,000 in all
 REFERENCE = r"[a-zA-Z][a-zA-Z0-9_:./-]{0,127}"
-SERVICE = re.compile(r"(?!https?:)([a-z][a-z0-9]{0,11}):(//)?")
+SERVICE = re.compile(r"(?!https?:)([a-z][a-z0-9]{0,30}):(//)?")
 KNOWN = ("mailto", "slack", "pagerduty", "discord", "msteams", "telegram", "tgram", "ping")  # never commands
 _SECRET_MIN, _LONG = 8, 16  # characters of a part of an address
 
