@@ -91,7 +91,7 @@ def _settle(unit: Unit, record: Record, report: Report) -> None:
         make_pending(record, unit.now + verdict.again_in_s)
     unit.write(record, attempt)
     if record.state == "over":
-        _follow(unit, fire, record.verdict.outcome, follow)
+        _follow(unit, report.claim.fire, record.verdict.outcome, follow)
 
 
 def _follow(unit: Unit, fire: Fire, outcome: Outcome, follow: Sequence[Fire]) -> None:

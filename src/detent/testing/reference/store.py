@@ -438,7 +438,7 @@ class ReferenceStore:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)
             self._gates.leave_alert(entry.fire, entry.verdict.outcome)
-            self._follow(entry.fire, report.follow if entry.verdict == verdict else ())
+            self._follow(report.claim.fire, report.follow if entry.verdict == verdict else ())
         else:
             entry.state, entry.verdict = "pending", verdict
             entry.outcome = verdict.outcome if verdict.counts else entry.outcome
