@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from detent.manifest.alerts import AlertText, address_secrets, alert_text, service_of
+from detent.manifest.alerts import AlertText, address_secrets, alert_text, has_secret, service_of
 from detent.manifest.check import Manifest, canonical_text, check_manifest
 from detent.model import Alert, Command, Fire, Job, Request
 from detent.rules.planning import fire_at, hook_fire
@@ -183,6 +183,20 @@ def test_the_secrets_of_an_address_are_known(address: str, secrets: list[str], o
     found = address_secrets(address)
     assert {address, *secrets} <= set(found)
     assert not set(others) & set(found)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        (f"mailto://robot:{PASSWORD}@mail.example.com", True),
+        ("mailto://robot:{{env:PASSWORD}}@mail.example.com?to=ops@example.com", False),
+        ("slack://{{file:/run/secrets/slack-tokens}}/#ops", False),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", True),
+        ("json://10.0.0.1:8080/alerts", False),
+    ],
+)
+def test_a_reference_is_not_a_secret_in_an_address(address: str, expected: bool) -> None:
+    assert has_secret(address) == expected
 
 
 def test_an_error_does_not_show_the_address() -> None:

@@ -60,15 +60,25 @@ def make_alert(hook: str | dict[str, Any], dashboard_url: str = "") -> Alert:
 
 
 def address_secrets(address: str) -> list[str]:
-    """Return the parts of an address that may be secrets: its password, and what looks like a token."""
+    """Return an address and those of its parts that may be secrets, as they are and decoded."""
     from urllib.parse import unquote
 
+    found = [address, *_secret_parts(address)]
+    return [*dict.fromkeys([*found, *map(unquote, found)])]
+
+
+def has_secret(address: str) -> bool:
+    """Return whether an address contains a secret, and not only references to one."""
+    return bool(_secret_parts("".join(split_text(address)[::2])))
+
+
+def _secret_parts(address: str) -> list[str]:
+    """Return its password, and what looks like a token."""
     whole = SERVICE.sub("", address, count=1)
-    userinfo = re.match(r"[^:/?#]*:([^/?#]*)@", whole)
-    parts = [part for part in re.split(r"[/:@?&=#,]+", "".join(split_text(whole)[::2])) if "." not in part]
+    userinfo = re.match(r"[^:/?#]*:([^/?#]+)@", whole)
+    parts = [part for part in re.split(r"[/:@?&=#,]+", whole) if "." not in part]
     tokens = [part for part in parts if len(part) >= _LONG or (len(part) >= _SECRET_MIN and _is_mixed(part))]
-    found = [address, userinfo[1] if userinfo else "", *tokens]
-    return [one for text in found if text for one in dict.fromkeys((text, unquote(text)))]
+    return [userinfo[1], *tokens] if userinfo else tokens
 
 
 def _is_mixed(part: str) -> bool:

@@ -15,12 +15,12 @@ from detent.cli.tables import write_json
 from detent.errors import UsageError
 from detent.loading.config import load_machine
 from detent.manifest.alerts import AlertText, address_fault, alert_text, make_alert, service_of
-from detent.manifest.check import Manifest
 from detent.model import Alert, Job
 from detent.rules.planning import fire_at, hook_fire
 from detent.runners.alert import send_alert, service_fault
 
-EXAMPLE = "detent alert test backup, detent alert test slack://TOKEN_A/TOKEN_B/TOKEN_C"
+EXAMPLE = "detent alert test backup"
+OUTCOMES = {"on_failure": "failed", "on_success": "succeeded", "on_skip": "skipped", "on_late": ""}
 REASON = "a test alert: no job failed"
 
 
@@ -40,21 +40,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     env, samples, secrets = dict(os.environ), *_samples(args)
     ends = [(one.name, send_alert(one.alert, one.text, secrets, env)) for one in samples]
+    errors = [end.outcome.reason or None for _, end in ends]
     if args.output == "json":
-        write_json(
-            [
-                {"alert": name, "sent": not end.outcome.reason, **_why(end.outcome.reason)}
-                for name, end in ends
-            ]
-        )
+        named = zip(ends, errors, strict=True)
+        write_json([{"alert": name, "sent": not error, "error": error} for (name, _), error in named])
     for name, end in ends if args.output != "json" else ():
         verdict = coloured("failed", "red") if end.outcome.reason else coloured("sent", "green")
         print(f"{verdict}: {name}: {end.outcome.reason or f'{end.took_s:.1f} s'}")
-    return 1 if any(end.outcome.reason for _, end in ends) else 0
-
-
-def _why(reason: str) -> dict[str, str]:
-    return {"error": reason} if reason else {}
+    return 1 if any(errors) else 0
 
 
 def _samples(args: argparse.Namespace) -> tuple[list[Sample], Mapping[str, str]]:
@@ -67,14 +60,9 @@ def _samples(args: argparse.Namespace) -> tuple[list[Sample], Mapping[str, str]]
     jobs = [job_of(manifest, find_job(manifest, args.what))] if args.what else manifest.jobs
     found = {one.alert: one for job in reversed(jobs) for one in _of_job(job)}
     if not found:
-        raise UsageError(
-            f"{_subject(args.what, manifest)} has no alerts: add one, such as `on_failure: slack://…`"
-        )
+        subject = args.what or f"the manifest of {manifest.app}"
+        raise UsageError(f"{subject} has no alerts: add one, such as `on_failure: slack://…`")
     return [*reversed(found.values())], manifest.secrets
-
-
-def _subject(what: str, manifest: Manifest) -> str:
-    return what or f"the manifest of {manifest.app}"
 
 
 def _of_address(address: str) -> Sample:
@@ -91,11 +79,8 @@ def _of_job(job: Job) -> Iterator[Sample]:
     now = clock.now().replace(microsecond=0)
     for name, hook in job.hooks.items():
         if isinstance(hook, Alert):
-            outcome = {"on_success": "succeeded", "on_skip": "skipped", "on_late": ""}
-            details = {
-                "outcome": outcome.get(name.partition(".")[0], "failed"),
-                "reason": REASON,
-                "cause": "",
-            }
-            fire = hook_fire(fire_at(job, now), name, now, details)
+            outcome = OUTCOMES[name.partition(".")[0]]
+            fire = hook_fire(
+                fire_at(job, now), name, now, {"outcome": outcome, "reason": REASON, "cause": ""}
+            )
             yield Sample(f"{job.name} {name}", hook, alert_text(hook, fire))
