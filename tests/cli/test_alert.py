@@ -89,6 +89,25 @@ def test_validate_refuses_an_address_that_cannot_work(
     assert said.code == 1 and message in said.err and SECRET not in said.err
 
 
+def test_one_wrong_default_is_one_problem(detent: Detent, folder: Path) -> None:
+    write(folder, "defaults: {on_failure: 'slakc://x'}\n")
+    said = detent("validate")
+    assert said.code == 1 and said.err.endswith("\n1 problem\n")
+
+
+def test_show_hides_the_secret_of_an_address(detent: Detent, folder: Path) -> None:
+    hooks = [
+        f"mailto://robot:{SECRET}@h",
+        {"to": f"json://a:{SECRET}@h"},
+        "json://h/x",
+        "mailto://a:{{env:P}}@h",
+    ]
+    write(folder, on_failure=hooks)
+    shown = detent("show", "settle").out
+    assert SECRET not in shown
+    assert '["mailto://***", {"to": "json://***"}, "json://h/x", "mailto://a:{{env:P}}@h"]' in shown
+
+
 def test_validate_warns_of_a_secret_that_does_not_resolve(detent: Detent, folder: Path) -> None:
     write(folder, on_failure="slack://{{env:MISSING_TOKEN}}/a")
     said = detent("validate", "-o", "json")

@@ -133,8 +133,8 @@ def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(place)) from None
     manifest = check_source(source, str(place), env, load_machine(env))
-    if faults := [_locate(source, i, one) for i, one in _alert_faults(manifest)]:
-        raise ManifestError(faults, str(place))
+    if faults := dict.fromkeys(_locate(source, i, one) for i, one in _alert_faults(manifest)):
+        raise ManifestError([*faults], str(place))
     placed = [_locate(source, i, one) for i, one in _lint(manifest) if not _is_dst_chosen(source, i, one)]
     placed += [_with_line(source, one) for one in lint_text(source.document)]
     return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
