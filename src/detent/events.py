@@ -75,6 +75,9 @@ EVENTS: dict[str, Event] = {
     "manifest-warning": Event("WARN", "a part of the manifest may not do what its author expects"),
     "secret-unresolved": Event("WARN", "a secret reference does not resolve; the next one is tried"),
     "traces-unsent": Event("WARN", "the trace collector did not accept spans; jobs are not affected"),
+    "listener-failed": Event(
+        "WARN", "a function with `@app.on` raised, or is too slow and misses events; logged once for each"
+    ),
     "log-dropped": Event("WARN", "log lines were dropped because the output was blocked; gives their number"),
     "internal-error": Event("ERROR", "a bug in detent: the fire fails, or the node exits with code 1"),
 }
