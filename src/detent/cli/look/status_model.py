@@ -22,15 +22,15 @@ from detent.cli.look.nodes import NodeStatus, find_nodes, node_record, remarks
 from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
+from detent.model import Job, Kind, Query, Row, Size, Watermarks
 from detent.rules.lanes import LATE_S
+from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.search import place_of
 from detent.text import listed, plural
 
 LATELY = timedelta(days=1)
-OVERDUE_S = 5.0  # nodes usually start a due fire within a second
 LOOK_MAX = 2_000  # failures of the last day, and waiting messages, that are read
 QUEUES_MAX = 100  # queues whose oldest message is read
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
@@ -149,10 +149,7 @@ def _late(
     holders = {row.fire.lane: row.fire.key for row in running if row.fire.lane}
     for row in planned:
         fire, holder = row.fire, holders.get(row.fire.lane, "")
-        is_nominal = fire.origin == "schedule" and not row.attempt
-        due_at = fire.due_at if is_nominal else row.run_at or fire.due_at
-        usual_s = LATE_S if holder and fire.policy.concurrency == "Queue" else OVERDUE_S
-        if "/" not in fire.queue and _is_late(due_at, fire.policy.late_after_s or usual_s, now):
+        if due_at := late_since(row, now, waits_for_lane=bool(holder)):
             why = f"waits for {holder}" if holder else ""
             yield Late(fire.job, due_at, _why(fire.queue, nodes) or why)
 
@@ -165,7 +162,7 @@ def _late_messages(
     for app, queue, size in [one for one in queues if one[2].pending][:QUEUES_MAX]:
         for row in store.find(Query(app=app, queues=(queue,), origins=("push",), upcoming=True, limit=1)):
             due_at = row.run_at or row.fire.due_at
-            if _is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
+            if is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
                 waiting = "message waits" if size.pending == 1 else "messages wait"
                 why = f"{size.pending:,} {waiting} in queue {queue}"
                 yield Late(row.fire.job, due_at, _why(queue, nodes) or why)
@@ -201,9 +198,8 @@ def _unserved(
 def _unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
     """Due instants that no node has recorded as fires."""
     for job in manifest.jobs:
-        watermark: Watermark | None = watermarks.by_job.get(find_job(manifest, job.name))
-        due_at = job.schedule.after(watermark.at) if watermark else None
-        if due_at and _is_late(due_at, job.policy.late_after_s or OVERDUE_S, now):
+        watermark = watermarks.by_job.get(find_job(manifest, job.name))
+        if watermark and (due_at := unplanned_since(job, watermark, now)):
             yield Late(job.name, due_at, "no node has planned it")
 
 
@@ -214,10 +210,6 @@ def _by_job(late: list[Late]) -> list[Late]:
         known = found.get(one.job)
         found[one.job] = known._replace(times=known.times + 1) if known else one
     return [*found.values()]
-
-
-def _is_late(due_at: datetime, after_s: float, now: datetime) -> bool:
-    return due_at + timedelta(seconds=after_s) < now
 
 
 def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:

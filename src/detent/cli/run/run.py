@@ -11,6 +11,7 @@ from pathlib import Path
 
 from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
 from detent.cli.context import add_store_options
+from detent.cli.run.telemetry import add_telemetry_options, telemetry_of
 from detent.cli.write.validate import find_warnings
 from detent.loading.files import STDIN
 from detent.loading.foreign import CrontabPath, source_files
@@ -26,12 +27,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     which = "serve only these queues (default: `default` and the queues of the app's tasks)"
     parser.add_argument("--queues", default="", metavar="A,B", help=which)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
+    add_telemetry_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues.split(",")) if args.queues else ()
     options = _options(args.file, args.secret_ref, queues)
     options = options._replace(store=args.store, waits=not args.no_wait, hint=_hint(args))
+    options = options._replace(telemetry=telemetry_of(args))
     return run(options, style_of(args.output, os.environ))
 
 

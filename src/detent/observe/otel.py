@@ -1,0 +1,72 @@
+"""What traces and metrics share of OpenTelemetry: the resource, and exporters that report a dead collector.
+
+The usual `OTEL_…` variables configure them.  The log messages of the SDK are suppressed; instead, the first
+export of an outage that fails is one warning event.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detent.errors import UsageError
+
+FLUSH_S = 5  # for one export, unless a variable says otherwise
+Unsent = Callable[[str], object]  # called with the error of the first failed export of an outage
+
+
+def need(extra: str, option: str, package: str) -> UsageError:
+    return UsageError(f"{option} needs {package}: pip install 'detent[{extra}]'")
+
+
+def resource_of(env: Mapping[str, str]) -> Any:
+    from opentelemetry.sdk.resources import Resource
+
+    return Resource.create({} if env.get("OTEL_SERVICE_NAME") else {"service.name": "detent"})
+
+
+def make_exporter(base: type[Any], env: Mapping[str, str], signal: str, unsent: Unsent) -> Any:
+    """Make an OTLP exporter of this class that calls `unsent`.  `signal`: TRACES or METRICS."""
+    variables = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
+    has_timeout = any(name in env for name in variables)
+    messages = _collect_messages()
+
+    class Reporting(base):  # type: ignore[misc]
+        is_away = False
+
+        def export(self, *args: Any, **named: Any) -> Any:
+            messages.clear()
+            try:
+                result = super().export(*args, **named)
+                error = "" if result.name == "SUCCESS" else (messages or ["the collector rejected them"])[-1]
+            except Exception as raised:
+                result, error = None, f"{type(raised).__name__}: {raised}"
+            if error and not self.is_away:
+                unsent(error)
+            self.is_away = bool(error)
+            return result
+
+    return Reporting() if has_timeout else Reporting(timeout=FLUSH_S)
+
+
+def _collect_messages() -> list[str]:
+    """Collect the log messages of the SDK instead of printing them."""
+    messages: list[str] = []
+
+    class Collected(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages[-9:] = [*messages[-9:], record.getMessage()]
+
+    log = logging.getLogger("opentelemetry")
+    log.addHandler(Collected(logging.WARNING))
+    log.propagate = False
+    return messages
+
+
+def shut_down(close: Callable[[], object]) -> None:
+    """Send the rest, for a few seconds at most: not every version of the SDK has a limit for that."""
+    thread = threading.Thread(target=close, daemon=True)
+    thread.start()
+    thread.join(FLUSH_S + 1.0)
