@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from detent.model import Claim, Fire, Request
+from detent.rules.planning import run_id
 
 HEADER, VARIABLE = "traceparent", "TRACEPARENT"
 SAMPLED = "01"
@@ -54,8 +55,9 @@ def fire_context(fire: Fire, parent: TraceContext | None) -> TraceContext:
 
 
 def caller_context(hook: Fire, parent: TraceContext | None) -> TraceContext:
-    """Return the context of the fire that called this hook, which has the same run id."""
-    return fire_context(hook._replace(key=json.loads(hook.payload)["fire"]), parent)
+    """Return the context of the fire that called this hook."""
+    key, due_at = json.loads(hook.payload)["fire"], hook.first_at or hook.due_at
+    return fire_context(hook._replace(key=key, run_id=run_id(due_at, key)), parent)
 
 
 def attempt_context(claim: Claim, fire: TraceContext) -> TraceContext:

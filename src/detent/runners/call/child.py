@@ -5,8 +5,8 @@
    "previous_success", "keeps", "trace"}`, or has `calls`: a batch of messages (`child_batch`), whose answers
    are lines that begin with `[`.  The answer to a request is `{"id", "status", "error", "result", "last",
    "took_s"}`, where `last` says why the child exits after it, if it does.  The first line of the warden may
-   be the node's store: `{"store"}`.  `IMPORTING` and `IMPORTED` surround imports: the timeout of a call begins
-   after them.
+   be the node's store: `{"store"}`.  `IMPORTING` and `IMPORTED` surround imports: the timeout of a call
+   begins after them.
 2. The output of a call, by print, logging, C or its processes, goes to descriptors 1 and 2, and so to the
    warden. It is flushed before the answer, so that it is not mixed with that of the next call.  Logging of
    INFO and above goes to stderr, unless the app configures it otherwise.
