@@ -66,6 +66,12 @@ STORE = (
         "when a fire of the job last succeeded",
     ),
     Series("detent_job_next_timestamp_seconds", "gauge", ("app", "job"), "when the job is due next"),
+    Series(
+        "detent_job_last_but_one_timestamp_seconds",
+        "gauge",
+        ("app", "job"),
+        "the instant before the job's newest one; without a success since, two instants had none",
+    ),
     Series("detent_job_paused", "gauge", ("app", "job"), "1 if the job is paused"),
     Series("detent_job_late", "gauge", ("app", "job"), "1 if a due fire of the job has not started in time"),
     Series("detent_jobs_omitted", "gauge", ("app",), "jobs beyond the first 500, which have no series"),

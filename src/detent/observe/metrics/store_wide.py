@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from detent.model import Job, Query, Watermarks
 from detent.observe.metrics.prometheus import import_client
@@ -26,24 +25,14 @@ def render_store(store: Store, apps: Sequence[str], jobs: Iterable[Job]) -> byte
 
     `jobs`: the jobs of their manifests, whose next instants are computed; other jobs have no series."""
     client = import_client("/metrics")
-    values: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
+    registry = client.CollectorRegistry()
+    gauges = {one.name: client.Gauge(one.name, one.help, one.labels, registry=registry) for one in STORE}
     by_app: dict[str, list[Job]] = {app: [] for app in apps}
     for job in sorted(jobs, key=lambda job: job.name):
         by_app.get(app_of(job.name), []).append(job)
     for app, some in by_app.items():
         for name, labels, value in _values(store, app, some):
-            values[name].append((labels, value))
-
-    class Collected:
-        def collect(self) -> Iterator[Any]:
-            for one in STORE:
-                family = client.core.GaugeMetricFamily(one.name, one.help, labels=one.labels)
-                for labels, value in values[one.name]:
-                    family.add_metric(labels, value)
-                yield family
-
-    registry = client.CollectorRegistry()
-    registry.register(Collected())
+            gauges[name].labels(*labels).set(value)
     rendered: bytes = client.generate_latest(registry)
     return rendered
 
@@ -79,6 +68,9 @@ def _of_jobs(store: Store, app: str, jobs: Sequence[Job], watermarks: Watermarks
         yield "detent_job_late", labels, float(is_late)
         if due_at:
             yield "detent_job_next_timestamp_seconds", labels, due_at.timestamp()
+        newest_at = job.schedule.before(now)
+        if newest_at and (before_at := job.schedule.before(newest_at)):
+            yield "detent_job_last_but_one_timestamp_seconds", labels, before_at.timestamp()
         for row in store.find(
             Query(job=job.name, kinds=("succeeded",), origins=("schedule", "manual"), limit=1)
         ):
