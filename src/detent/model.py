@@ -299,6 +299,7 @@ class Watermark(NamedTuple):
 
     at: datetime
     revision: str
+    succeeded_at: datetime | None = None  # when one of its fires last succeeded; hooks do not count
 
 
 class Plan(NamedTuple):
@@ -366,6 +367,19 @@ class Found(list[Row]):
     def __init__(self, rows: Iterable[Row] = (), before: Place | None = None) -> None:
         super().__init__(rows)
         self.before = before
+
+
+class Tally(NamedTuple):
+    """How many fires ended in an interval, of those that are alike.  A bound is the smallest of
+    `rules.tallies.BOUNDS_S` that they do not exceed; None: they never ran."""
+
+    at: datetime  # the start of the interval
+    job: str
+    queue: str
+    kind: Kind
+    late_le_s: float | None  # how late the last attempt started
+    took_le_s: float | None  # from the start of the last attempt to the end of the fire
+    fires: int
 
 
 class Note(NamedTuple):

@@ -59,6 +59,16 @@ def select(entries: Iterable[S], query: Query) -> tuple[list[S], Place | None]:
     return those, stopped_at
 
 
+def newest(entries: Iterable[S], jobs: Iterable[str], each: int, now: float) -> dict[str, list[S]]:
+    """The newest entries of each of these jobs that are due, the latest due first."""
+    found: dict[str, list[S]] = {job: [] for job in jobs}
+    due = [one for one in entries if one.fire.job in found and one.fire.due_at.timestamp() <= now]
+    for one in sorted(due, key=lambda e: place_of(e.fire), reverse=True):
+        if len(found[one.fire.job]) < each:
+            found[one.fire.job].append(one)
+    return found
+
+
 def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
     """The result of a search.  With `limit` rows, the next search continues after the last of them."""
     if 0 < limit <= len(rows):

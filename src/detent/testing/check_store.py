@@ -21,6 +21,7 @@ from detent.testing.stores import (
     finding,
     finishing,
     lanes,
+    overview,
     planning,
     queues,
 )
@@ -93,4 +94,5 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(counting),
     *_checks_of(bookkeeping),
     *_checks_of(finding),
+    *_checks_of(overview),
 )

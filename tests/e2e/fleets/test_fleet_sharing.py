@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import closing
 
 from tests.e2e.fleets.hosts import Hosts, wait_until_nodes_know_each_other
-from tests.equipment.fleet import NEVER, wait_for
+from tests.equipment.fleet import NEVER, PATIENCE_S, wait_for
 
 from detent.clock import instant
 from detent.loading.config import load_manifest
@@ -19,7 +19,8 @@ from detent.stores.base import Store
 from detent.stores.registry import open_store
 
 NODES, ROUNDS, FIRES = 4, 40, 25  # fewer than one node has room for
-ASKS_TO_CLAIM = {"redis": b'"ask":[', "postgresql": b"COMMIT"}
+# In a request that claims a fire.  PostgreSQL: the fire's new state, a value of a prepared statement.
+CLAIMS = {"redis": b'"ask":[', "postgresql": b"\0\0\0\7claimed"}
 
 
 def test_no_node_gets_twice_as_many_fires_as_another(hosts: Hosts) -> None:
@@ -48,12 +49,13 @@ def _open(store: Store, state: str) -> list[Row]:
 
 
 def test_a_lost_answer_to_a_claim_loses_no_fire_and_no_time(hosts: Hosts) -> None:
-    hosts.write(hosts.job("tick", "sleep", "0"))
+    # A fire that was claimed in vain would occupy the lane for longer than the test waits.
+    hosts.write(hosts.job("tick", "sleep", "0", policy={"claim_seconds": 10 * PATIENCE_S}))
     hosts.start()
     hosts.witness.wait_start("tick")
     for _ in range(3):
         lost = hosts.proxy.lost
-        hosts.proxy.lose(to=ASKS_TO_CLAIM[hosts.url.partition(":")[0]])
+        hosts.proxy.lose(to=CLAIMS[hosts.url.partition(":")[0]])
         wait_for(lambda lost=lost: hosts.proxy.lost > lost, what="a lost answer")
         hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")))
     until = instant(time.time())
@@ -67,8 +69,6 @@ def test_a_lost_answer_to_a_claim_loses_no_fire_and_no_time(hosts: Hosts) -> Non
     assert ends <= {("succeeded", 1), ("skipped", 0)}, (
         "a process may take a second to start, but none is lost"
     )
-    late = [(row.attempts[0].started_at - row.fire.due_at).total_seconds() for row in rows if row.attempts]
-    assert max(late) < 10, "not until a claim of 30 s has expired"
     hosts.witness.assert_launched_once()
 
 

@@ -72,6 +72,13 @@ def test_apps_are_listed_without_reading_the_history(old: PostgresStore) -> None
     assert rows_read(old, lambda store: store.apps()) < 100
 
 
+def test_newest_fires_and_tallies_are_read_by_an_index(old: PostgresStore) -> None:
+    found = old.newest("a", ["a.waits", "a.runs"])
+    assert [len(found[job]) for job in ("a.waits", "a.runs")] == [20, 1]
+    assert rows_read(old, lambda store: store.newest("a", ["a.waits", "a.runs"])) < 100
+    assert rows_read(old, lambda store: store.tally("a", later(0), later(3600))) < 100
+
+
 def test_look_waits_for_no_transaction(old: PostgresStore) -> None:
     with closing(Session(shared_server(), old)) as session:
         session.store.set_jobs("a", 0, {"a.b": "r1"})  # not committed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -22,13 +23,16 @@ from detent.model import (
     Query,
     Rate,
     Report,
+    Row,
     Size,
+    Tally,
     Usage,
     Verdict,
     Watermarks,
 )
 from detent.rules.rates import charged, usage
-from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of
+from detent.rules.tallies import in_order, intervals
+from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
 from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far, charges_text, read_charges
 from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
 from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
@@ -150,6 +154,16 @@ class Engine:
 
     def find(self, query: Query) -> Found:
         return self.driver.find(query)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int = 20) -> dict[str, list[Row]]:
+        check_newest(jobs, each)
+        ours = [job for job in dict.fromkeys(jobs) if app_of(job) == app]
+        found = self.driver.newest(app, ours, each) if ours else {}
+        return {job: found.get(job, []) for job in jobs}
+
+    def tally(self, app: str, since: datetime, until: datetime, step_s: int = 60) -> list[Tally]:
+        starts = intervals(since, until, step_s)
+        return in_order(self.driver.tally(app, starts)) if starts else []
 
     def apps(self) -> list[str]:
         return self.driver.apps()

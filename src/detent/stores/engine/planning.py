@@ -39,7 +39,9 @@ def set_jobs(unit: Unit, seen: int, revisions: Mapping[str, str]) -> Watermarks:
     committed = unit.commit(Expect(generation=seen, new_generation=True, wakes_nodes=True))
     assert committed
     after = {name: job for name, job in in_force.items() if name in revisions}
-    after |= {job.name: JobState(job.at, job.revision, 0) for job in unit.set_jobs if job.at is not None}
+    for job in unit.set_jobs:
+        if job.at is not None:
+            after[job.name] = unit.jobs[job.name]._replace(at=job.at, revision=job.revision)
     return watermarks(unit, after)._replace(generation=seen + 1)
 
 
@@ -112,7 +114,11 @@ def watermarks(unit: Unit, jobs: Mapping[str, JobState]) -> Watermarks:
         epoch=unit.header.epoch,
         generation=unit.header.generation,
         by_job={
-            name: Watermark(instant(job.at), job.revision) for name, job in jobs.items() if job.at is not None
+            name: Watermark(
+                instant(job.at), job.revision, None if job.succeeded is None else instant(job.succeeded)
+            )
+            for name, job in jobs.items()
+            if job.at is not None
         },
         quarantined_until=instant(unit.now + left_s) if left_s > 0 else None,
     )

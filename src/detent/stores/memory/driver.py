@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from detent import clock
-from detent.model import DEAD, Attempt, Found, Query, Size
+from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
+from detent.rules.tallies import counted
 from detent.rules.trust import STEP_S
 from detent.stores.base import ORPHANS_TTL_S, REMEMBER_ASKS_S, app_of, leap
 from detent.stores.engine.driver import (
@@ -41,7 +42,7 @@ from detent.stores.engine.driver import (
     place_of,
 )
 from detent.stores.engine.record import Record, row_of
-from detent.stores.search import select
+from detent.stores.search import newest, select
 
 Bucket = tuple[str, ...]  # the name of an index
 
@@ -315,6 +316,16 @@ class MemoryDriver:
     def _history(self, record: Record, query: Query) -> tuple[Attempt, ...]:
         attempts = self.state.attempts.get(record.fire.key, ())
         return tuple(one if query.key else one._replace(tail=b"") for one in attempts)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        with self._changed:
+            found = newest(self.state.records.values(), jobs, each, self._now())
+            return {job: [row_of(one, ()) for one in some] for job, some in found.items()}
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        with self._changed:
+            ours = [one for one in self.state.records.values() if app_of(one.fire.job) == app]
+            return counted((one for one in ours if one.state == "over"), starts)
 
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         with self._changed:

@@ -21,7 +21,9 @@ from detent.model import (
     Query,
     Rate,
     Report,
+    Row,
     Size,
+    Tally,
     Usage,
     Verdict,
     Watermark,
@@ -30,6 +32,7 @@ from detent.model import (
 from detent.rules.decide import SETTLED_MAX
 from detent.rules.lanes import Facts, Judgement, OpenFire, judge
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
+from detent.rules.tallies import counted, in_order, intervals
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
     BREAKER,
@@ -40,6 +43,7 @@ from detent.stores.base import (
     REMEMBER_ASKS_S,
     RETURN_S,
     app_of,
+    check_newest,
     concerns,
     continues,
     is_hook,
@@ -48,6 +52,7 @@ from detent.stores.base import (
     leap,
     resume_at,
 )
+from detent.stores.search import newest
 from detent.testing.reference.index import Graces, Index, Wakeups
 from detent.testing.reference.limits import Gates
 from detent.testing.reference.notes import Notes
@@ -59,6 +64,7 @@ from detent.testing.reference.record import (
     is_nominal,
     open_fire,
     prunable,
+    row_of,
     sort_key,
 )
 
@@ -113,7 +119,8 @@ class ReferenceStore:
                         if (fire.first_at or fire.due_at) > watermark.at:
                             self._record(fire, fire.due_at.timestamp())
                     self._watermarks[plan.job] = watermark._replace(at=plan.until)
-            by_job = {plan.job: self._watermarks[plan.job] for plan in plans if plan.job in self._watermarks}
+            known = [plan.job for plan in plans if plan.job in self._watermarks]
+            by_job = {job: self._watermark_of(job) for job in known}
             return self._read_watermarks(app)._replace(by_job=by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
@@ -185,6 +192,20 @@ class ReferenceStore:
         with self._changed:
             return found(self._entries.values(), query)
 
+    def newest(self, app: str, jobs: Sequence[str], each: int = 20) -> dict[str, list[Row]]:
+        check_newest(jobs, each)
+        with self._changed:
+            ours = [job for job in jobs if app_of(job) == app]
+            some = newest(self._entries.values(), ours, each, self._now())
+            rows = {job: [row_of(entry, False)._replace(attempts=()) for entry in some[job]] for job in ours}
+            return {job: rows.get(job, []) for job in jobs}
+
+    def tally(self, app: str, since: datetime, until: datetime, step_s: int = 60) -> list[Tally]:
+        with self._changed:
+            ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
+            over = [entry for entry in ours if entry.state == "over"]
+            return in_order(counted(over, intervals(since, until, step_s)))
+
     def apps(self) -> list[str]:
         with self._changed:
             jobs = (*self._watermarks, *(entry.fire.job for entry in self._entries.values()))
@@ -229,10 +250,15 @@ class ReferenceStore:
     # Changing a plan.
 
     def _read_watermarks(self, app: str) -> Watermarks:
-        by_job = {job: watermark for job, watermark in self._watermarks.items() if app_of(job) == app}
+        ours = [job for job in self._watermarks if app_of(job) == app]
+        by_job = {job: self._watermark_of(job) for job in ours}
         now, left_s = self._now(), self._quarantined_until - self._monotonic()
         quarantine = instant(now + left_s) if left_s > 0 else None
         return Watermarks(instant(now), str(self._epoch), self._generations.get(app, 0), by_job, quarantine)
+
+    def _watermark_of(self, job: str) -> Watermark:
+        success = self._successes.get(job)
+        return self._watermarks[job]._replace(succeeded_at=None if success is None else instant(success))
 
     def _revise(self, job: str, revision: str | None) -> None:
         watermark, app = self._watermarks.get(job), app_of(job)
