@@ -71,11 +71,8 @@ def _of_jobs(store: Store, app: str, jobs: Sequence[Job], watermarks: Watermarks
         newest_at = job.schedule.before(now)
         if newest_at and (before_at := job.schedule.before(newest_at)):
             yield "detent_job_last_but_one_timestamp_seconds", labels, before_at.timestamp()
-        for row in store.find(
-            Query(job=job.name, kinds=("succeeded",), origins=("schedule", "manual"), limit=1)
-        ):
-            if row.over_at:
-                yield "detent_job_last_success_timestamp_seconds", labels, row.over_at.timestamp()
+        if succeeded := [mark.succeeded_at for mark in marks[job.name] if mark.succeeded_at]:
+            yield "detent_job_last_success_timestamp_seconds", labels, max(succeeded).timestamp()
 
 
 def _late_jobs(store: Store, app: str, now: datetime) -> set[str]:
