@@ -101,6 +101,15 @@ def test_a_dead_collector_is_one_warning_and_the_next_outage_another(
     assert node.end() == 0 and node.plain_lines() == []
 
 
+def test_a_full_disk_is_one_warning(fleet: Fleet) -> None:
+    fleet.write({"name": "job", "schedule": NEVER, "command": "true"})
+    node = fleet.launch("--otel", "file:/dev/full", OTEL_BSP_SCHEDULE_DELAY="50")
+    node.wait("started")
+    fleet.fire("job")
+    assert "No space left" in node.wait("traces-unsent")["error"]
+    assert node.end() == 0 and node.plain_lines() == []
+
+
 def test_metrics_go_over_otlp_under_the_same_names(fleet: Fleet, receiver: OtlpReceiver) -> None:
     fleet.write({"name": "job", "schedule": NEVER, "command": "exit 1"})
     endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{receiver.url}/v1/metrics"}
@@ -122,12 +131,13 @@ def test_metrics_go_over_otlp_under_the_same_names(fleet: Fleet, receiver: OtlpR
 class Shop:
     """A worker of an app in code, whose spans go to a file."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, has_otel: bool = True) -> None:
         self.spans = folder / "spans"
         (folder / "shop.py").write_text(APP)
         self.env = {"STORE": f"sqlite:///{folder}/shop.db", "PYTHONPATH": f"{SOURCES}:{folder}"}
         self.env |= {"XDG_STATE_HOME": str(folder), "PATH": os.defpath}
-        line = [sys.executable, "-m", "detent", *words, "--otel", f"file:{self.spans}"]
+        line = [sys.executable, "-m", "detent", *words]
+        line += ["--otel", f"file:{self.spans}"] if has_otel else []
         self.worker = NodeProcess(line, self.env, folder / "log")
         self.worker.wait("started")
 
@@ -210,17 +220,12 @@ def test_a_message_of_an_enqueue_job_is_linked_to_the_fire(tmp_path: Path) -> No
 
 
 def test_without_otel_a_worker_passes_on_the_context_of_the_message(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "worker", "shop:app")
-    shop.worker.end()
-    line = [sys.executable, "-m", "detent", "worker", "shop:app"]
-    worker = NodeProcess(line, shop.env, tmp_path / "plain")
+    shop = Shop(tmp_path, "worker", "shop:app", has_otel=False)
     try:
-        worker.wait("started")
         said = shop.python("print(shop.outer.push().get(timeout=60)['shown'])", TRACEPARENT=PUSHER)
-        assert said == PUSHER
+        assert said == PUSHER and shop.worker.end() == 0
     finally:
-        worker.end()
-        worker.clear_up()
+        shop.worker.clear_up()
 
 
 def test_the_example_shows_one_trace_from_a_request_to_a_command() -> None:

@@ -116,7 +116,7 @@ def test_a_node_is_ready_between_its_start_and_its_end(measured: Measured) -> No
     node.emit("started")
     assert node.unready() == ""
     node.emit("store-unavailable", error="no route")
-    assert node.unready() == "the store does not answer: no route" and not node.unhealthy()
+    assert node.unready() == "the store does not answer; the log says why" and not node.unhealthy()
     node.emit("store-back")
     assert node.unready() == ""
     node.emit("draining")

@@ -27,10 +27,14 @@ def resource_of(env: Mapping[str, str]) -> Any:
     return Resource.create({} if env.get("OTEL_SERVICE_NAME") else {"service.name": "detent"})
 
 
-def make_exporter(base: type[Any], env: Mapping[str, str], signal: str, unsent: Unsent) -> Any:
-    """Make an OTLP exporter of this class that calls `unsent`.  `signal`: TRACES or METRICS."""
+def timeout_of(env: Mapping[str, str], signal: str) -> dict[str, Any]:
+    """Return the timeout of an OTLP exporter, unless a variable says it.  `signal`: TRACES or METRICS."""
     variables = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
-    has_timeout = any(name in env for name in variables)
+    return {} if any(name in env for name in variables) else {"timeout": FLUSH_S}
+
+
+def make_exporter(base: type[Any], unsent: Unsent, **settings: Any) -> Any:
+    """Make an exporter of this class that calls `unsent`."""
     messages = _collect_messages()
 
     class Reporting(base):  # type: ignore[misc]
@@ -48,7 +52,7 @@ def make_exporter(base: type[Any], env: Mapping[str, str], signal: str, unsent: 
             self.is_away = bool(error)
             return result
 
-    return Reporting() if has_timeout else Reporting(timeout=FLUSH_S)
+    return Reporting(**settings)
 
 
 def _collect_messages() -> list[str]:

@@ -13,6 +13,7 @@ from detent.observe.watched_store import Watch
 from detent.text import quote
 
 ADDRESS = "127.0.0.1:9464"  # of the metrics
+OTLP_METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 
 class TelemetryOptions(NamedTuple):
@@ -60,10 +61,8 @@ def open_telemetry(options: TelemetryOptions, app: str, env: Mapping[str, str], 
 def _with_metrics(
     telemetry: Telemetry, options: TelemetryOptions, app: str, env: Mapping[str, str]
 ) -> Telemetry:
-    from detent.observe.metrics.otlp import ENDPOINT
-
     emit, meters, closing = telemetry.emit, list[Any](), list[Callable[[], object]]()
-    if options.otel and env.get(ENDPOINT):
+    if options.otel and env.get(OTLP_METRICS):
         from detent.observe.metrics.otlp import OtlpMeter
 
         meters.append(OtlpMeter(env, lambda error: emit("metrics-unsent", app=app, error=error)))

@@ -24,7 +24,7 @@ from detent.messages.trace_context import (
     parse_trace,
 )
 from detent.model import Claim, Fire, Outcome, Report, Verdict
-from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down
+from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
 from detent.rules.planning import rfc3339
 from detent.rules.rates import without_priority
 from detent.text import quote
@@ -44,7 +44,8 @@ class Traces:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-            self._exporter = _file_exporter(target) if target != OTLP else _otlp_exporter(env, unsent)
+            to_collector = target == OTLP
+            self._exporter = _otlp_exporter(env, unsent) if to_collector else _file_exporter(target, unsent)
         except ModuleNotFoundError:
             raise need("otel", "--otel", "OpenTelemetry") from None
         self._resource, self._scope = resource_of(env), InstrumentationScope("detent", __version__)
@@ -197,10 +198,10 @@ def _span_context(context: TraceContext) -> Any:
 def _otlp_exporter(env: Mapping[str, str], unsent: Unsent) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return make_exporter(OTLPSpanExporter, env, "TRACES", unsent)
+    return make_exporter(OTLPSpanExporter, unsent, **timeout_of(env, "TRACES"))
 
 
-def _file_exporter(target: str) -> Any:
+def _file_exporter(target: str, unsent: Unsent) -> Any:
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
     path = check_target(target).removeprefix(FILE)
@@ -208,7 +209,7 @@ def _file_exporter(target: str) -> Any:
         file = open(path, "a", encoding="utf-8")  # noqa: PTH123, SIM115 (until the process ends)
     except OSError as error:
         raise UsageError(f"--otel cannot write to {path}: {error.strerror}") from None
-    return ConsoleSpanExporter(out=file, formatter=_json_line)
+    return make_exporter(ConsoleSpanExporter, unsent, out=file, formatter=_json_line)
 
 
 def _json_line(span: Any) -> str:

@@ -145,7 +145,6 @@ class WorkRunner:
     # Requests.
 
     def _send(self, request: Request, claim: Claim, trusted_by: float) -> End:
-        from detent.messages.trace_context import traced_request
         from detent.runners.http.request import send
 
         if claim.fire.origin == "hook":
@@ -153,7 +152,10 @@ class WorkRunner:
 
             request = hook_request(request, claim.fire)
         secrets, trace = self._secrets(request.secret_refs, claim), self._settings.trace(claim)
-        request = traced_request(request, trace.get("TRACEPARENT", ""), trace.get("TRACESTATE", ""))
+        if trace:
+            from detent.messages.trace_context import traced_request
+
+            request = traced_request(request, trace.get("TRACEPARENT", ""), trace.get("TRACESTATE", ""))
         lifeline = SignalLifeline(trusted_by, self._signals, self._ignored_signals(claim))
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):

@@ -46,7 +46,7 @@ class NodeMetrics:
         self._lock = Lock()  # claims and ends come from different threads
         self._called_at = clock.monotonic()
         self._state = "starting"  # | ready | draining
-        self._store_error = ""
+        self._is_store_away = False
         self.watch = Watch(self._called, self._granted, self._ended)
         self._set("detent_build_info", (__version__, platform.python_version()), 1)
         for name in COUNTED.values():
@@ -60,10 +60,8 @@ class NodeMetrics:
     def emit(self, event: str, **fields: Any) -> None:
         if name := COUNTED.get(event):
             self._add(name, (self._app,))
-        elif event == "store-unavailable":
-            self._store_error = str(fields.get("error", "")) or event
-        elif event == "store-back":
-            self._store_error = ""
+        elif event in ("store-unavailable", "store-back"):
+            self._is_store_away = event == "store-unavailable"
         elif event in ("started", "draining"):
             self._state = "ready" if event == "started" else event
 
@@ -79,7 +77,7 @@ class NodeMetrics:
         """Return why the node takes no work, or ""."""
         if self._state != "ready":
             return f"the node is {self._state}"
-        return f"the store does not answer: {self._store_error}" if self._store_error else self.unhealthy()
+        return "the store does not answer; the log says why" if self._is_store_away else self.unhealthy()
 
     # Calls of the store.
 

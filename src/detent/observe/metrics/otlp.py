@@ -7,9 +7,7 @@ from typing import Any
 
 from detent import __version__
 from detent.observe.metrics.series import BY_NAME, NODE, Labels
-from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down
-
-ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
 
 
 class OtlpMeter:
@@ -20,7 +18,7 @@ class OtlpMeter:
             from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         except ModuleNotFoundError:
             raise need("otel", "--otel", "OpenTelemetry") from None
-        exporter = make_exporter(OTLPMetricExporter, env, "METRICS", unsent)
+        exporter = make_exporter(OTLPMetricExporter, unsent, **timeout_of(env, "METRICS"))
         self._provider = MeterProvider(
             [PeriodicExportingMetricReader(exporter)], resource_of(env), shutdown_on_exit=False
         )

@@ -182,7 +182,7 @@ class Child:
             return fire_of(request["env"], request["previous_success"])
 
         args, named = bind(function, request["args"], fire)
-        with within(request["trace"], exports=True):
+        with within(request["trace"], request["function"], exports=True):
             with self.interrupted_by(interrupt):
                 value = run_call(function, args, named)
             return self._await(value) if hasattr(value, "__await__") else value

@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.clock import monotonic
@@ -156,12 +156,13 @@ class Batch:
         with self._child.interrupted_by(interrupt):
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
-            with within(message.trace, exports=not self._at_once):
+            if self._at_once and is_async(function):
+                return _ToAwait(run_call(function, args, named))
+            with within(message.trace, name, exports=True):
                 value = run_call(function, args, named)
                 if value is None or not hasattr(value, "__await__"):
                     return value
-                is_later = self._at_once and is_async(function)
-                return _ToAwait(value) if is_later else _runner().run(await_call(value))
+                return _runner().run(await_call(value), context=copy_context())
 
     def _find(self, name: str) -> Callable[..., Any]:
         try:
@@ -255,7 +256,7 @@ class Batch:
         _TAIL.set(tail)  # in the context of this asyncio task
         try:
             async with asyncio.timeout(message.timeout_s or None) as limit:
-                with within(message.trace):
+                with within(message.trace, message.function):
                     end = _returned(await await_call(value), message)
         except BaseException as error:
             end = _raised(error)

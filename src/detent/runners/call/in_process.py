@@ -96,7 +96,7 @@ class InProcessCall:
         threading.current_thread().name = f"detent-call-{self._call.function}"
         _LOG.set(self)
         try:
-            with within(self.trace):
+            with within(self.trace, self._call.function):
                 value = self._call_function()
                 value = asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
             end = end_of_return(value, keeps=self._keeps)
@@ -123,7 +123,7 @@ class InProcessCall:
         _LOG.set(self)
         try:
             self._let_cancel(loop)
-            with within(self.trace):
+            with within(self.trace, self._call.function):
                 value = await await_call(self._call_function())
             end = end_of_return(value, keeps=self._keeps)
         except BaseException as error:

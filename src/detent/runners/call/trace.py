@@ -1,14 +1,14 @@
 """The trace context of a running call, and of a push: W3C `traceparent` texts.
 
-OpenTelemetry is never imported here.  Where the user's code has imported it, spans of the call have the
-right parent, and a push is a span of the user's own tracer provider.
+OpenTelemetry is never imported here.  Where the user's code has imported it, a call and a push are spans of
+the user's own tracer provider, if there is one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -16,34 +16,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-HEADER, VARIABLE = "traceparent", "TRACEPARENT"
-OTEL, PROPAGATOR = "opentelemetry.trace", "opentelemetry.trace.propagation.tracecontext"
+HEADER, VARIABLE = "traceparent", "TRACEPARENT"  # as in `messages.trace_context`: a child starts fast
+OTEL = "opentelemetry.trace"
 SYSTEM = "detent"
 
 _running: ContextVar[str] = ContextVar("detent-traceparent", default="")
 
 
 @contextmanager
-def within(trace: str, *, exports: bool = False) -> Iterator[None]:
-    """Run a call in this context.  `exports`: processes that it starts find it in their environment."""
-    if not trace:
+def within(trace: str, function: str, *, exports: bool = False) -> Iterator[None]:
+    """Run a call of this function in this context.  `exports`: processes that it starts find the context in
+    their environment."""
+    if not trace and OTEL not in sys.modules:
         yield
         return
-    token, before = _running.set(trace), os.environ.get(VARIABLE)
-    if exports:
-        os.environ[VARIABLE] = trace
-    context, attached = sys.modules.get("opentelemetry.context"), None
-    if context and OTEL in sys.modules:
-        attached = context.attach(_propagator().extract({HEADER: trace}))
-    try:
+    with ExitStack() as left:
+        if trace:
+            left.callback(_running.reset, _running.set(trace))
+        if trace and exports:
+            left.callback(_set_variable, os.environ.get(VARIABLE))
+            _set_variable(trace)
+        if OTEL in sys.modules:
+            left.enter_context(_span_of_call(trace, function))
         yield
-    finally:
-        if context and attached:
-            context.detach(attached)
-        if exports:
-            os.environ.pop(VARIABLE, None)
-            os.environ.update({VARIABLE: before} if before else {})
-        _running.reset(token)
+
+
+def _set_variable(value: str | None) -> None:
+    os.environ.pop(VARIABLE, None)
+    if value is not None:
+        os.environ[VARIABLE] = value
+
+
+def _span_of_call(trace: str, function: str) -> Any:
+    otel: Any = sys.modules[OTEL]
+    parent = _propagator().extract({HEADER: trace}) if trace else None
+    links = [otel.Link(otel.get_current_span(parent).get_span_context())] if trace else []
+    about = {"code.function.name": function.replace(":", ".")}
+    tracer = otel.get_tracer(SYSTEM)
+    return tracer.start_as_current_span(f"call {function}", parent, attributes=about, links=links)
 
 
 def current_trace() -> str:
