@@ -13,6 +13,8 @@ from typing import Any
 
 from detent.errors import UsageError
 
+QUEUE_FULL = "Queue full"  # what the SDK logs when it drops spans
+MESSAGES_MAX = 10  # of the SDK that are kept
 FLUSH_S = 5  # for one export, unless a variable says otherwise
 Unsent = Callable[[str], object]  # called with the error of the first failed export of an outage
 
@@ -41,10 +43,12 @@ def make_exporter(base: type[Any], unsent: Unsent, **settings: Any) -> Any:
         is_away = False
 
         def export(self, *args: Any, **named: Any) -> Any:
+            dropped = [text for text in messages if text.startswith(QUEUE_FULL)]
             messages.clear()
             try:
                 result = super().export(*args, **named)
-                error = "" if result.name == "SUCCESS" else (messages or ["the collector rejected them"])[-1]
+                said = messages or ["the collector rejected them"]
+                error = "".join(dropped[-1:]) if result.name == "SUCCESS" else said[-1]
             except Exception as raised:
                 result, error = None, f"{type(raised).__name__}: {raised}"
             if error and not self.is_away:
@@ -61,7 +65,8 @@ def _collect_messages() -> list[str]:
 
     class Collected(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            messages[-9:] = [*messages[-9:], record.getMessage()]
+            messages.append(record.getMessage())
+            del messages[:-MESSAGES_MAX]
 
     log = logging.getLogger("opentelemetry")
     log.addHandler(Collected(logging.WARNING))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any, Protocol
 
@@ -89,19 +89,22 @@ class NodeMetrics:
 
     def _granted(self, ask: Ask, grants: Grants) -> None:
         self._set("detent_clock_offset_seconds", (), clock.wall() - grants.now.timestamp())
-        for claim in grants.claims:
-            if claim.disposition is not None:
-                continue
-            place = _place(claim)
-            self._hold(claim, place)
-            if claim.attempt == 1:
+        runs = {claim.fence: claim for claim in grants.claims if claim.disposition is None}
+        with self._lock:
+            new = {fence: _place(claim) for fence, claim in runs.items() if fence not in self._held}
+            self._held |= new
+            self._count_running(new.values(), 1)
+        for fence, place in new.items():
+            if (claim := runs[fence]).attempt == 1:
                 late_s = max(0.0, (grants.now - claim.fire.due_at).total_seconds())
                 self._observe("detent_fire_lateness_seconds", place, late_s, claim.fire.run_id)
 
     def _ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
+        with self._lock:
+            left = [self._held.pop(report.claim.fence, None) for report in reports]
+            self._count_running(filter(None, left), -1)
         for report, verdict in zip(reports, verdicts, strict=True):
             claim = report.claim
-            self._release(claim)
             if verdict is None or claim.fire.origin == "hook":
                 continue
             place, kind = _place(claim), verdict.outcome.kind
@@ -112,18 +115,10 @@ class NodeMetrics:
                 app, job = place[0], self._label_of(claim.fire.job)
                 self._add("detent_fires_total", (app, job, kind))
 
-    def _hold(self, claim: Claim, place: Labels) -> None:
-        with self._lock:
-            if claim.fence not in self._held:  # the answer to a repeated ask
-                self._held[claim.fence] = place
-                self._running[place] += 1
-                self._set("detent_running", place, self._running[place])
-
-    def _release(self, claim: Claim) -> None:
-        with self._lock:
-            if place := self._held.pop(claim.fence, None):
-                self._running[place] -= 1
-                self._set("detent_running", place, self._running[place])
+    def _count_running(self, places: Iterable[Labels], sign: int) -> None:
+        for place, count in Counter(places).items():
+            self._running[place] += sign * count
+            self._set("detent_running", place, self._running[place])
 
     def _label_of(self, job: str) -> str:
         """Return the name of the job, or `other` if there are too many."""

@@ -16,6 +16,7 @@ class PrometheusMeter:
         client = import_client("--metrics")
         client.disable_created_metrics()  # otherwise each counter has a second series
         self.registry: CollectorRegistry = client.CollectorRegistry()
+        self._children: dict[tuple[str, Labels], Any] = {}  # the client's own lookup is slow
         kinds = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
         self._made: dict[str, Any] = {
             one.name: kinds[one.kind](
@@ -38,7 +39,11 @@ class PrometheusMeter:
         self._labelled(name, labels).observe(value, {"run_id": run_id} if run_id else None)
 
     def _labelled(self, name: str, labels: Labels) -> Any:
-        return self._made[name].labels(*labels) if labels else self._made[name]
+        found = self._children.get((name, labels))
+        if found is None:
+            found = self._made[name].labels(*labels) if labels else self._made[name]
+            self._children[name, labels] = found
+        return found
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the series, and their content type."""
