@@ -324,13 +324,13 @@ def test_a_field_of_another_type_is_malformed(field: str, value: Any) -> None:
     assert refused(unsigned(**{field: value}), TRUSTING) == "malformed"
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text() | st.binary().map(lambda content: content.decode("latin-1")))
 def test_no_text_raises(text: str) -> None:
     assert refused(sent(text), RULES) and refused(sent(text), TRUSTING)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from([*json.loads(SIGNED.payload), "x"]), JSON), st.booleans())
 def test_no_object_raises(fields: dict[str, Any], is_versioned: bool) -> None:
     text = json.dumps(fields | ({"v": 1} if is_versioned else {}))

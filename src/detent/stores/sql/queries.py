@@ -143,7 +143,7 @@ def tally(session: Session, app: str, starts: range) -> list[Tally]:
     ended = _ENDED.format(start, session.hint("fires_over"))
     groups = f"start, job, queue, kind, {_bucket('late')}, {_bucket('took')}"
     statement = f"SELECT {groups}, count(*) FROM ({ended}) AS ended GROUP BY 1, 2, 3, 4, 5, 6"
-    found = session.rows(statement, (app, starts.start, starts.stop))
+    found = session.rows(statement, (starts.start, starts.stop, app))
     return [tally_of(start, group, fires) for start, *group, fires in found]
 
 
@@ -230,7 +230,7 @@ SELECT {} AS start, job, queue, kind,
     CASE WHEN attempt = 1 AND origin = 'schedule' THEN ran_at - due WHEN attempt > 0 THEN ran_at - run_at END
     AS late,
     CASE WHEN attempt > 0 THEN over_at - ran_at END AS took
-FROM fires {} WHERE state = 'over' AND app = ? AND over_at >= ? AND over_at < ?
+FROM fires {} WHERE state = 'over' AND over_at >= ? AND over_at < ? AND app = ?
 """
 _COUNT_WAITING = """
 SELECT queue, sum(CASE WHEN run_at > ? THEN 1 ELSE 0 END), sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)

@@ -52,7 +52,7 @@ from detent.stores.base import (
     leap,
     resume_at,
 )
-from detent.stores.search import newest
+from detent.stores.search import newest, sizes
 from detent.testing.reference.index import Graces, Index, Wakeups
 from detent.testing.reference.limits import Gates
 from detent.testing.reference.notes import Notes
@@ -173,7 +173,7 @@ class ReferenceStore:
 
     def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
         with self._changed:
-            return self._index.count(app, queues, self._now())
+            return sizes(self._entries.values(), app, queues, self._now())
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         with self._changed:
