@@ -20,6 +20,8 @@ from detent.observe.background_writer import BackgroundWriter
 from detent.observe.listeners import Listener, Listeners
 from detent.observe.logs import Style, format_event, log_later
 from detent.observe.secrecy import learn_on_load, masking_store, password_of
+from detent.observe.telemetry import Telemetry, TelemetryOptions, open_telemetry
+from detent.observe.watched_store import watched_store
 from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
@@ -43,6 +45,7 @@ class DaemonOptions(NamedTuple):
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # shown on a terminal after the start
     listeners: Sequence[Listener] = ()
+    telemetry: TelemetryOptions = TelemetryOptions()
 
 
 def with_tasks(options: DaemonOptions, app: Detent) -> DaemonOptions:
@@ -101,13 +104,29 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
     )
     for warning in found:  # before the store is opened: a warning may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
+    telemetry = open_telemetry(options.telemetry, manifest.app, env, emit)
+    try:
+        return _serve(options, manifest, telemetry, mask)
+    finally:
+        telemetry.close()
+
+
+def _serve(options: DaemonOptions, manifest: Manifest, telemetry: Telemetry, mask: Mask) -> int:
+    env, emit, running_max = options.env, telemetry.emit, options.worker and options.worker.concurrency
     store = call_store(manifest, options.store, env)
     set_store(store)
     url = store.url
+
+    def load() -> Manifest:
+        loaded = options.load()
+        telemetry.set_slots(options.queues, running_max or loaded.node.max_running)
+        return loaded
+
+    telemetry.set_slots(options.queues, running_max or manifest.node.max_running)
     service = ServiceOptions(
-        load=options.load,
+        load=load,
         files=options.files,
-        store=masking_store(open_store(url, **store.options), mask),
+        store=masking_store(watched_store(open_store(url, **store.options), *telemetry.watches), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
@@ -115,6 +134,7 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
         waits=options.waits,
         worker=options.worker,
         call_store=store,
+        trace=telemetry.trace,
     )
     try:
         if url.startswith("sqlite:"):  # checked by its disk, before the file is created

@@ -27,7 +27,8 @@ from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
 from detent.manifest.check import Manifest, jobs_on
 from detent.manifest.secret_refs import refs_of, secret_variables
-from detent.model import Job, Plan, Push, Request
+from detent.messages.trace_context import carried_trace
+from detent.model import Claim, Job, Plan, Push, Request
 from detent.node.at_reboot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.node import Node
 from detent.node.ports import Ports, ThreadPools, Tuning
@@ -76,6 +77,7 @@ class ServiceOptions(NamedTuple):
     waits: bool = True  # for a store that is not available at the start
     worker: WorkerOptions | None = None  # None: processes no messages
     call_store: NodeStore | None = None  # the same store, for child processes
+    trace: Callable[[Claim], str] = carried_trace  # the W3C `traceparent` of an attempt, or ""
 
 
 class Notify:
@@ -141,6 +143,7 @@ class Service:
             outputs=self._instance.outputs,
             lanes=self._instance.lanes,
             store=self._options.call_store,
+            trace=self._options.trace,
         )
         if self._worker is None:
             return settings

@@ -118,6 +118,7 @@ _DETAILS: dict[str, Callable[[Any], str]] = {  # the fields on a terminal, in th
     "late_s": lambda s: f"{s} s late",
     "instants": lambda n: f"{n} instants",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
+    "address": lambda address: f"http://{address}/metrics",
     "queues": lambda queues: f"serves {', '.join(queues)}",
     "lines": lambda n: f"{n} lines",
     "listener": str,

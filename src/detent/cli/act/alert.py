@@ -10,7 +10,6 @@ from typing import NamedTuple
 from detent import clock
 from detent.cli.context import add_manifest_options, has_manifest, read_manifest
 from detent.cli.formatting import coloured
-from detent.cli.lookup import find_job, job_of
 from detent.cli.tables import write_json
 from detent.errors import UsageError
 from detent.loading.config import load_machine
@@ -18,6 +17,7 @@ from detent.manifest.alerts import AlertText, address_fault, alert_text, make_al
 from detent.model import Alert, Job
 from detent.rules.planning import fire_at, hook_fire
 from detent.runners.alert import send_alert, service_fault
+from detent.views.lookup import find_job, job_of
 
 EXAMPLE = "detent alert test backup"
 OUTCOMES = {"on_failure": "failed", "on_success": "succeeded", "on_skip": "skipped", "on_late": ""}
