@@ -17,6 +17,7 @@ from detent.manifest.problems import format_problem
 from detent.messages.masking import Mask
 from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
 from detent.observe.background_writer import BackgroundWriter
+from detent.observe.listeners import Listener, Listeners
 from detent.observe.logs import Style, format_event, log_later
 from detent.observe.secrecy import learn_on_load, masking_store, password_of
 from detent.observe.telemetry import Telemetry, TelemetryOptions, open_telemetry
@@ -44,15 +45,17 @@ class DaemonOptions(NamedTuple):
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # shown on a terminal after the start
     telemetry: TelemetryOptions = TelemetryOptions()
+    listeners: Sequence[Listener] = ()
 
 
 def with_tasks(options: DaemonOptions, app: Detent) -> DaemonOptions:
-    """Add the app's messages, if it has tasks or allows ad hoc messages.  Without named queues, the node
-    serves `default` and the queues of those messages."""
+    """Add the app's listeners, and its messages if it has tasks or allows ad hoc messages.  Without named
+    queues, the node serves `default` and the queues of those messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     worker = WorkerOptions(app.inbox()) if tasks or allowed else None
-    return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), worker=worker)
+    queues = options.queues or tuple(dict.fromkeys(own))
+    return options._replace(queues=queues, worker=worker, listeners=app.listeners)
 
 
 def check_queues(queues: Sequence[str], app: Detent) -> None:
@@ -82,7 +85,11 @@ def run(options: DaemonOptions, style: Style) -> int:
             if event == "started" and options.hint and style != "json":
                 log.write(lambda: options.hint)
 
-        return _run(options._replace(load=load), emit_with_hint, mask)
+        listeners = Listeners(options.listeners, lambda: mask, emit_with_hint)
+        try:
+            return _run(options._replace(load=load), listeners.emit, mask)
+        finally:
+            listeners.close(LAST_LINES_S)
     finally:
         set_store(None)
         log.close(LAST_LINES_S)

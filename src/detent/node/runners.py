@@ -16,7 +16,7 @@ from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
 from detent.messages.trace_context import VARIABLE, carried_trace, traced_request
-from detent.model import Call, Claim, Command, End, Push, Request, Work
+from detent.model import Alert, Call, Claim, Command, End, Push, Request, Work
 from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import CallSpec, PoolSpec, call_spec, guard_spec, pool_spec, setup_of
@@ -81,6 +81,8 @@ class Runners:
                 return self._call(work, claim, trusted_by)
             case Push():
                 return self._push(work, claim, trusted_by)
+            case Alert():
+                return self._alert(work, claim, trusted_by)
         assert_never(work)
 
     def _push(self, work: Push, claim: Claim, trusted_by: float) -> Running:
@@ -183,6 +185,20 @@ class Runners:
         secrets = self._resolve(request.secret_refs, claim)
         timeout_s, reach = claim.fire.policy.timeout_s, _reach(request)
         return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline, reach=reach)
+
+    def _alert(self, alert: Alert, claim: Claim, trusted_by: float) -> Running:
+        running = RunningRequest(trusted_by)
+        sending = self._thread_pools("alert", self._notify, alert, claim, running)
+        running.gone = asyncio.ensure_future(sending)
+        return running
+
+    def _notify(self, alert: Alert, claim: Claim, lifeline: Lifeline) -> AttemptEnd:
+        if lifeline.ended(clock.boottime()):
+            return None
+        from detent.manifest.alerts import alert_text  # late: few jobs have alerts
+        from detent.runners.alert import send_alert
+
+        return send_alert(alert, alert_text(alert, claim.fire), self.settings.secrets, self.settings.env)
 
 
 def _reach(request: Request) -> Reach | None:

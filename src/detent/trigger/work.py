@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.events import Emit
-from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
+from detent.model import Alert, Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.claim_session import RenewalThread
 from detent.rules.trust import trusted_by
 from detent.runners.lifeline import Lifeline
@@ -76,6 +76,12 @@ class WorkRunner:
 
                 trace = self._settings.trace(claim).get("TRACEPARENT", "")
                 return push(work, claim, self._secrets(work.secret_refs, claim), trace)
+            if isinstance(work, Alert):
+                from detent.manifest.alerts import alert_text
+                from detent.runners.alert import send_alert
+
+                text = alert_text(work, claim.fire)
+                return send_alert(work, text, self._settings.secrets, self._settings.env)
             return self._run_process(work, claim, until)
         finally:
             if self._renewal:

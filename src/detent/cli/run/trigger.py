@@ -244,11 +244,11 @@ def _check_no_chain(name: str, manifest: Manifest) -> None:
 
 def _secret_variables(manifest: Manifest, job: Job) -> set[str]:
     """The environment variables that hold secrets."""
-    refs = job.work.secret_refs if isinstance(job.work, Request | Push) else ()
-    if not refs and not manifest.secrets:
+    if not isinstance(job.work, Request | Push) and not job.hooks and not manifest.secrets:
         return set()
-    from detent.manifest.secret_refs import secret_variables
+    from detent.manifest.secret_refs import refs_of, secret_variables
 
+    refs = refs_of([job])
     return secret_variables([*refs, *manifest.secrets], manifest.secrets)
 
 

@@ -46,5 +46,6 @@ def main(args: argparse.Namespace) -> int:
         waits=not args.no_wait,
         worker=WorkerOptions(app.inbox(), False, args.concurrency, args.processes, args.cooldown),
         telemetry=telemetry_of(args),
+        listeners=app.listeners,
     )
     return run(options, style_of(args.output, env))
