@@ -93,8 +93,8 @@ def test_a_lane_that_was_pruned_while_its_fire_was_recorded_is_restored(
     server.sql(f"DELETE FROM {schema_of(clocked)}.cells")
     node = Asker(clocked, "n2")
     with closing(Session(server, clocked)) as other, ThreadPoolExecutor(1) as pool:
-        told = other.store.claim(Ask("a", "other", 1))
-        assert [one.fire.key for one in told.claims] == ["a.b@1"]
+        grants = other.store.claim(Ask("a", "other", 1))
+        assert [one.fire.key for one in grants.claims] == ["a.b@1"]
         call = pool.submit(node.claim, queues=("db",))
         wait_until(lambda: held(server))
         other.commit()
