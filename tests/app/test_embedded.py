@@ -16,10 +16,10 @@ from tests.app.app_world import APP, EVERY_SECOND, Tick, World
 from tests.equipment.fleet import PATIENCE_S, wait_for
 from tests.equipment.redis_server import RedisServer, free_port
 
-from detent.cli.look.nodes import live_nodes
 from detent.loading import module_app
 from detent.model import Query, Row
 from detent.stores.registry import open_store
+from detent.views.nodes import live_nodes
 
 INSTANTS = int(os.environ.get("DETENT_TEST_INSTANTS", "5"))  # 60 for the long form
 WSGI = """

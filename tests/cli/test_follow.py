@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.cli.follow import SegmentReader
+from detent.views.output import SegmentReader
 from detent.warden.program.output import SEGMENT_MAX, Output
 
 PIECE = SEGMENT_MAX // 3 + 1

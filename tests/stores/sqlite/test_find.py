@@ -28,7 +28,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
         Asker(one).claim_one(limit=1)
         with closing(sqlite3.connect(path)) as db:
             names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('fires')")]
-            other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
+            other = {
+                "id": "n",
+                "key": "'a.old@' || n",
+                "due": "due + n",
+                "state": "'over'",
+                "over_at": "due + n",
+            }
             other |= {"outcome": """'["succeeded", "", "work", ""]'""", "kind": "'succeeded'"}
             copied = ", ".join(other.get(name, name) for name in names)
             db.execute(
@@ -82,7 +88,9 @@ def test_newest_fires_and_tallies_are_read_by_an_index(old: SqliteStore) -> None
     found = old.newest("a", ["a.waits", "a.runs"])
     assert [len(found[job]) for job in ("a.waits", "a.runs")] == [20, 1]
     assert steps_of(old, lambda: old.newest("a", ["a.waits", "a.runs"])) < 10_000
-    assert steps_of(old, lambda: old.tally("a", later(0), later(3600))) < 1_000
+    assert sum(one.fires for one in old.tally("a", later(3600), later(3660))) == 60
+    assert steps_of(old, lambda: old.tally("a", later(3600), later(3660))) < 10_000
+    assert steps_of(old, lambda: old.count("a")) < 1_000
 
 
 def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:

@@ -224,13 +224,13 @@ def sweep(session: Session, app: str, header: Header) -> None:
 
 UNSUCCESSFUL = "kind <> 'succeeded' AND kind <> ''"  # must be the text of the index's condition
 _NEWEST = "SELECT {} FROM fires {} WHERE job = ? AND due <= ? ORDER BY due DESC, key DESC LIMIT ?"
-# As `rules.tallies.group_of` defines lateness and duration.
+# As `rules.tallies.group_of` defines lateness and duration.  The states are the text of an index's condition.
 _ENDED = """
 SELECT {} AS start, job, queue, kind,
     CASE WHEN attempt = 1 AND origin = 'schedule' THEN ran_at - due WHEN attempt > 0 THEN ran_at - run_at END
     AS late,
     CASE WHEN attempt > 0 THEN over_at - ran_at END AS took
-FROM fires {} WHERE state = 'over' AND over_at >= ? AND over_at < ? AND app = ?
+FROM fires {} WHERE state <> 'pending' AND state <> 'claimed' AND over_at >= ? AND over_at < ? AND app = ?
 """
 _COUNT_WAITING = """
 SELECT queue, sum(CASE WHEN run_at > ? THEN 1 ELSE 0 END), sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)
