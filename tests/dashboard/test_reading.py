@@ -175,6 +175,7 @@ def test_queues_show_sizes_and_who_serves_them(world: World) -> None:
     world.app.queue("mail").limit(10, per=60)
     world.app.task_named("send").push("x@y")
     found = world.site().get("/api/queues").json
+    assert world.site().get("/api/now").json["messages"] == {"waiting": 1, "dead": 1}
     mail = next(one for one in found["queues"] if one["queue"] == "mail")
     assert (mail["pending"], mail["dead"], mail["served"]) == (1, 1, 1) and mail["rate"]["most"] == 10
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -78,9 +79,9 @@ class World:
         }
         self.store.note("shop", NODE + "host.1", json.dumps(node | {"wall": clock.wall()}), 600.0)
 
-    def put(self, name: str = "shop.tick") -> str:
-        number = next(self._numbers)
-        fire = manual_fire(self.jobs[name], clock.now().replace(microsecond=0), f"t{number}")
+    def put(self, name: str = "shop.tick", ago_s: float = 0.0) -> str:
+        number, due_at = next(self._numbers), clock.now() - timedelta(seconds=ago_s)
+        fire = manual_fire(self.jobs[name], due_at.replace(microsecond=0), f"t{number}")
         self.store.put([fire])
         return fire.key
 
@@ -90,9 +91,11 @@ class World:
     def run(self, name: str = "shop.tick", outcome: Outcome = FAILED, output: bytes = b"it wrote\n") -> str:
         """Run a fire of the job to this end; return its key."""
         key = self.put(name)
-        claim = next(claim for claim in self.claim() if claim.fire.key == key)
-        self.store.finish([Report(claim, Verdict(outcome), status=3, took_s=1.5, tail=output)])
+        self.finish(next(claim for claim in self.claim() if claim.fire.key == key), outcome, output)
         return key
+
+    def finish(self, claim: Claim, outcome: Outcome = FAILED, output: bytes = b"") -> None:
+        self.store.finish([Report(claim, Verdict(outcome), status=3, took_s=1.5, tail=output)])
 
     def kill_letter(self, to: str = "nowhere") -> str:
         """Push a message that fails; return its key."""

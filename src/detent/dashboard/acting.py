@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from detent.views.nodes import require_served
 from detent.views.pauses import Pause, find_pauses, pause_record
 
 TOKEN_BYTES = 4
+FIELDS = {"pause": ("until",), "retry": ("keys",), "forget": ("keys",)}
 RESULT_MAX = 200  # characters of a result in the audit record
 
 
@@ -54,32 +55,18 @@ class Acting:
     def __init__(self, observer: Observer) -> None:
         self._observer, self._source = observer, observer.source
 
-    async def fire(self, request: Request) -> Response:
-        return await self._act(request, "fire", self._fire)
+    def route(self, action: str) -> Callable[[Request], Awaitable[Response]]:
+        """The handler of an action; `FIELDS` has what its body may have besides a reason."""
+        do: Callable[[Act], Done] = getattr(self, f"_{action}")
 
-    async def pause(self, request: Request) -> Response:
-        return await self._act(request, "pause", self._pause, ("until",))
+        async def handle(request: Request) -> Response:
+            return await self._act(request, action, do)
 
-    async def resume(self, request: Request) -> Response:
-        return await self._act(request, "resume", self._resume)
+        return handle
 
-    async def kill(self, request: Request) -> Response:
-        return await self._act(request, "kill", self._kill)
-
-    async def again(self, request: Request) -> Response:
-        return await self._act(request, "again", self._again)
-
-    async def retry(self, request: Request) -> Response:
-        return await self._act(request, "retry", self._retry, ("keys",))
-
-    async def forget(self, request: Request) -> Response:
-        return await self._act(request, "forget", self._forget, ("keys",))
-
-    async def _act(
-        self, request: Request, action: str, do: Callable[[Act], Done], fields: tuple[str, ...] = ()
-    ) -> Response:
+    async def _act(self, request: Request, action: str, do: Callable[[Act], Done]) -> Response:
         body = await body_of(request)
-        check_names(body, ("reason", *fields))
+        check_names(body, ("reason", *FIELDS.get(action, ())))
         [(kind, subject)] = request.path_params.items()
         apps = await self._observer.find_apps()
         app = app_of(subject)

@@ -94,6 +94,10 @@ class Screen:
             **self._timeline(overview.now, window_s, len(shown)),
             "running": [fire_entry(row) for row in picture.running[:RUNNING_SHOWN_MAX]],
             "running_count": len(picture.running),
+            "messages": {
+                "waiting": sum(size.pending + size.delayed for size in picture.sizes.values()),
+                "dead": sum(size.dead for size in picture.sizes.values()),
+            },
             "attention": [*_attention(overview)][:ATTENTION_MAX],
             "next": [
                 {**name_record(one.job), "due_at": iso(one.due_at), "paused": one.paused}

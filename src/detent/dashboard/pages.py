@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from hashlib import sha256
 from html import escape
 from importlib import resources
@@ -29,7 +28,6 @@ INDEX = "index.html"
 class File(NamedTuple):
     kind: str
     content: bytes
-    packed: bytes
     tag: str
 
 
@@ -56,11 +54,9 @@ class Pages:
         file = self._files.get(request.path_params["name"])
         if file is None or request.path_params["name"] == INDEX:
             raise Refusal(404, f"no file {quote(request.path_params['name'][:80])}")
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(file.packed, media_type=file.kind, headers=headers | {"Content-Encoding": "gzip"})
         return Response(file.content, media_type=file.kind, headers=headers)
 
 
@@ -80,7 +76,7 @@ def _contents(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
 
 def _file(name: str, content: bytes) -> File:
     tag = f'"{sha256(content).hexdigest()[:16]}"'
-    return File(SUFFIXES[_suffix(name)], content, gzip.compress(content, mtime=0), tag)
+    return File(SUFFIXES[_suffix(name)], content, tag)
 
 
 def _suffix(name: str) -> str:

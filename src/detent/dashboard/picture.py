@@ -195,7 +195,8 @@ class Picture:
             self.unplanned = [*unplanned(self.manifest, found, found.now)]
 
     def _remember_sizes(self) -> None:
-        open_sizes: Counter[str] = Counter()
+        waiting, open_sizes = self._waiting_queues(), Counter[str]()
+        self.oldest = {queue: row for queue, row in self.oldest.items() if queue in waiting}
         for queue, size in self.sizes.items():
             open_sizes[without_priority(queue)] += size.pending + size.delayed + size.running
         self._sizes_log.append((self.now, {**open_sizes}))
@@ -241,8 +242,6 @@ class Picture:
         self._has_scanned |= self._cursor is None
 
     def _take_oldest(self, found: Found) -> None:
-        queues = {without_priority(queue) for queue in self._waiting_queues()}
-        self.oldest = {queue: row for queue, row in self.oldest.items() if without_priority(queue) in queues}
         for row in found:
             self.oldest[row.fire.queue] = row
         self._queue_turn += 1

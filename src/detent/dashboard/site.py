@@ -52,13 +52,9 @@ def routes(observer: Observer) -> list[Route]:
         "/static/{name:path}": pages.file,
     }
     operate = {
-        "/api/jobs/{name:path}/fire": acting.fire,
-        "/api/jobs/{name:path}/pause": acting.pause,
-        "/api/jobs/{name:path}/resume": acting.resume,
-        "/api/fires/{key:path}/kill": acting.kill,
-        "/api/fires/{key:path}/again": acting.again,
-        "/api/queues/{queue:path}/retry": acting.retry,
-        "/api/queues/{queue:path}/forget": acting.forget,
+        **{f"/api/jobs/{{name:path}}/{action}": action for action in ("fire", "pause", "resume")},
+        **{f"/api/fires/{{key:path}}/{action}": action for action in ("kill", "again")},
+        **{f"/api/queues/{{queue:path}}/{action}": action for action in ("retry", "forget")},
     }
     last = {"/api/jobs/{name:path}": reading.job, "/api/fires/{key:path}": reading.fire}
     last |= dict.fromkeys(SCREENS, pages.page)
@@ -66,7 +62,7 @@ def routes(observer: Observer) -> list[Route]:
         read["/metrics"] = metrics
     return [
         *(Route(path, handler, methods=["GET"]) for path, handler in read.items()),
-        *(Route(path, handler, methods=["POST"]) for path, handler in operate.items()),
+        *(Route(path, acting.route(action), methods=["POST"]) for path, action in operate.items()),
         *(Route(path, handler, methods=["GET"]) for path, handler in last.items()),
     ]
 

@@ -33,13 +33,22 @@ SHOP = Path(__file__).with_name("shop.py")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
-    found = [path for path in BROWSERS if Path(path).exists()]
-    if not found:
-        pytest.skip("needs a browser: apt install chromium-headless-shell")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found[0], args=FLAGS)
+def browser_path() -> str:
+    pytest.importorskip("playwright", reason="needs playwright: pip install playwright")
+    for path in BROWSERS:
+        if Path(path).exists():
+            return path
+    pytest.skip("needs a browser: apt install chromium-headless-shell")
+
+
+@pytest.fixture(scope="module")
+def browser(browser_path: str) -> Iterator[Browser]:
+    """One browser for each file: while it is open, playwright's event loop counts as running in this thread,
+    and no other test could call asyncio.run()."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         yield browser
         browser.close()
 
@@ -100,7 +109,7 @@ class Shop:
 
 
 @pytest.fixture(scope="session")
-def shop(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(browser_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     pytest.importorskip("starlette", reason="needs the extra web")
     shop = Shop(tmp_path_factory.mktemp("shop"))
     yield shop

@@ -4,7 +4,7 @@ import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { ROOT, USER, VERSION, MAY_OPERATE, appName, page, query } from "./api.js";
 import { Overlay, help, isAsking, pauseJob, resumeJob, runJob, say } from "./dialogs.js";
 import { age, isStale, live, restart, start, subscribe } from "./live.js";
-import { Banner, Empty, Problem } from "./parts.js";
+import { Banner, Empty, Problem, Words } from "./parts.js";
 import { clockText, duration, now, switchZone, zoneName } from "./time.js";
 import { Now, Verdict } from "./screens/now.js";
 
@@ -103,7 +103,7 @@ function Header({ doc, isNow }) {
       ${doc && html`<${Apps} doc=${doc}/>`}</span>
     <${Screens} problems=${doc && !doc.headline.ok ? doc.problems.length : 0}/>
     ${doc && !isNow && html`<a class="pill ${doc.headline.ok ? "" : "bad"}" href=${page("/")} title=${doc.headline.text}>
-      <b aria-hidden="true">${doc.headline.ok ? "✓" : "!"}</b><span class="cut">${doc.headline.text}</span></a>`}
+      <b aria-hidden="true">${doc.headline.ok ? "✓" : "!"}</b><span class="cut"><${Words} text=${doc.headline.text}/></span></a>`}
     <span class="grow"/>
     <label class="filter"><span class="sr">filter</span>
       <input id="filter" type="search" placeholder="filter" autocomplete="off" value=${filter} onInput=${typed}/>

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { api, get } from "../api.js";
-import { Ago, Banner, Card, Empty, Problem, Tag, Took, When, Words, useLoad } from "../parts.js";
+import { Ago, Banner, Card, Empty, FireLink, JobLink, Problem, Tag, Took, When, Words, useLoad } from "../parts.js";
 import { now } from "../time.js";
 
 const REFRESH_S = 5;
@@ -63,6 +63,12 @@ function Diagnosis({ found }) {
     </tr>`)}</tbody></table>`;
 }
 
+// A fire, a job or a queue.
+function subject(name) {
+  if (/[@#]/.test(name)) return html`<${FireLink} fire=${name}/>`;
+  return name.includes(".") ? html`<${JobLink} name=${name}/>` : name;
+}
+
 export function Audit({ filter }) {
   const { data, error } = useLoad((signal) => get(api("audit"), { limit: AUDIT_SHOWN }, signal), "", AUDIT_REFRESH_S);
   if (!data) return error ? html`<${Problem} error=${error}/>` : html`<${Empty}>Loading…<//>`;
@@ -75,7 +81,7 @@ export function Audit({ filter }) {
           <thead><tr><th>Time</th><th>User</th><th>Action</th><th>Subject</th><th>Reason</th><th>Result</th></tr></thead>
           <tbody>${items.map((one) => html`<tr key=${one.at + one.action + one.subject} tabindex="-1" data-href="">
             <td class="nowrap"><${When} at=${one.at}/></td><td>${one.user}</td><td><${Tag}>${one.action}<//></td>
-            <td class="mono">${one.subject}</td><td class="why">${one.reason}</td><td class="why">${one.result}</td>
+            <td>${subject(one.subject)}</td><td class="why">${one.reason}</td><td class="why">${one.result}</td>
           </tr>`)}</tbody></table>`
         : html`<${Empty}>${filter ? "Nothing matches." : "No action was taken from a dashboard yet."}<//>`}
     <//>`;

@@ -94,7 +94,7 @@ function Attention({ items }) {
         <${Icon} shape=${SHAPES[one.what]}/>${one.what}${one.times > 1 ? ` ×${one.times}` : ""}<//></span>
       <span class="when">${one.since && html`<${Ago} at=${one.since}/>`}</span>
       <span class="note"><${Words} text=${one.text}/></span>
-    </li>`)}</ul>` : html`<${Empty}>Nothing: no job fails or is late, and every queue is served.<//>`}
+    </li>`)}</ul>` : html`<${Empty}>No job fails or is late.<//>`}
     <${More} count=${items.length - SHOWN_MAX} href=${page("/jobs")}/>
   <//>`;
 }
