@@ -94,7 +94,7 @@ def _begin_on_redis(server: RedisServer, newest: list[Record]) -> None:
     """Add the numbers that the commits of real finishes would have added."""
     counts = Counter((tally_name(one.over_at), tally_field(group_of(one))) for one in newest)
     for (name, field), number in counts.items():
-        server.call("HINCRBY", f"detent:{{detent:{APP}}}:{name}", field, number)
+        server.call("HINCRBY", f"{{detent:{APP}}}:{name}", field, number)
     server.call("SLOWLOG", "RESET")
 
 

@@ -73,6 +73,7 @@ class Policy(NamedTuple):
     unique_s: float = 0.0  # after success, the key stays taken for this long; 0: it does not
     drop_result: bool = False  # do not store what the call returned
     result_s: float = 3600.0  # a kept result is not pruned before this age
+    remind_s: float = 0.0  # time between two alerts while a job keeps failing; 0 in a hook: it is always sent
 
 
 class Rate(NamedTuple):
@@ -147,7 +148,17 @@ class Push(NamedTuple):
     secret_refs: tuple[str, ...] = ()  # sign and verify the message
 
 
-Work = Command | Request | Call | Push
+class Alert(NamedTuple):
+    """Work of a hook: a message to an address of a chat, a mail server or another service (Apprise)."""
+
+    address: str  # with {{references}} to secrets
+    title: str = ""  # with {{placeholders}}; "": the default text
+    body: str = ""
+    dashboard_url: str = ""  # for a link to the fire
+    secret_refs: tuple[str, ...] = ()  # that the address names
+
+
+Work = Command | Request | Call | Push | Alert
 
 
 class Schedule(Protocol):

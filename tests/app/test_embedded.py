@@ -274,6 +274,7 @@ def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.parametrize("any_world", ["postgresql"], indirect=True)
 def test_messages_of_the_queues_that_start_names_are_served_in_the_processes_of_gunicorn(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

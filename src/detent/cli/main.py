@@ -38,6 +38,7 @@ GROUPS = {  # group: {verb: what it does}
         "resume": "start scheduling them again",
         "kill": "stop a running fire",
         "queue": "inspect the queues of an app, push, retry or purge messages",
+        "alert": "send a test alert to the addresses of a manifest",
         "prune": "delete old history now",
     },
     "Write": {

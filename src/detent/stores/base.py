@@ -77,6 +77,7 @@ HOLDS = "holds/"  # + instance: the digest of the list of jobs that the node has
 JOBS = "jobs/"  # + digest: a list of jobs (`node.holders`)
 TRIGGERED = "triggered/"  # + job: a host's scheduler fires the job
 GONE = "gone/"  # + job: the watermark of a removed job
+ALERT = "alert/"  # + job / hook: what the address of this alert knows of the job (`rules.alerts`)
 BREAKER = "breaker/"  # + breaker: its state; no note: closed, without errors
 
 
@@ -257,6 +258,16 @@ def resume_at(
 
 def is_hook(fire: Fire) -> bool:
     return fire.origin == "hook"
+
+
+def is_repeated_alert(fire: Fire) -> bool:
+    """Whether it is an alert that is not sent for each fire."""
+    return is_hook(fire) and fire.policy.remind_s > 0
+
+
+def alert_note(hook: Fire) -> str:
+    """The name of the note with the state of this alert."""
+    return f"{ALERT}{hook.job}/{hook.key.rpartition('/')[2]}"
 
 
 def is_planned(fire: Fire) -> bool:

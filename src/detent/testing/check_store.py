@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from detent.errors import UsageError
 from detent.stores.base import Store
 from detent.testing.stores import (
+    alerts,
     backlog,
     bookkeeping,
     claiming,
@@ -90,6 +91,7 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(lanes),
     *_checks_of(backlog),
     *_checks_of(finishing),
+    *_checks_of(alerts),
     *_checks_of(queues),
     *_checks_of(counting),
     *_checks_of(bookkeeping),

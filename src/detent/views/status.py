@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
+from detent.model import Job, Kind, Query, Row, Size, Watermarks
 from detent.rules.lanes import LATE_S
+from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.search import place_of
@@ -30,7 +31,6 @@ from detent.views.nodes import NodeStatus, find_nodes, node_record, remarks
 from detent.views.pauses import Pause, find_pauses, pause_record
 
 LATELY = timedelta(days=1)
-OVERDUE_S = 5.0  # nodes usually start a due fire within a second
 LOOK_MAX = 2_000  # failures of the last day, and waiting messages, that are read
 QUEUES_MAX = 100  # queues whose oldest message is read
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
@@ -152,10 +152,7 @@ def late_fires(
     holders = {row.fire.lane: row.fire.key for row in running if row.fire.lane}
     for row in planned:
         fire, holder = row.fire, holders.get(row.fire.lane, "")
-        is_nominal = fire.origin == "schedule" and not row.attempt
-        due_at = fire.due_at if is_nominal else row.run_at or fire.due_at
-        usual_s = LATE_S if holder and fire.policy.concurrency == "Queue" else OVERDUE_S
-        if "/" not in fire.queue and _is_late(due_at, fire.policy.late_after_s or usual_s, now):
+        if due_at := late_since(row, now, waits_for_lane=bool(holder)):
             why = f"waits for {holder}" if holder else ""
             yield Late(fire.job, due_at, _why(fire.queue, nodes) or why)
 
@@ -178,7 +175,7 @@ def oldest_message(app: str, queue: str) -> Query:
 def late_message(row: Row, size: Size, nodes: Sequence[NodeStatus], now: datetime) -> Late | None:
     """`row` is the oldest message of its queue."""
     due_at, queue = row.run_at or row.fire.due_at, row.fire.queue
-    if not _is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
+    if not is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
         return None
     waiting = "message waits" if size.pending == 1 else "messages wait"
     return Late(row.fire.job, due_at, _why(queue, nodes) or f"{size.pending:,} {waiting} in queue {queue}")
@@ -214,9 +211,8 @@ def unserved_queues(
 def unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
     """Due instants that no node has recorded as fires."""
     for job in manifest.jobs:
-        watermark: Watermark | None = watermarks.by_job.get(find_job(manifest, job.name))
-        due_at = job.schedule.after(watermark.at) if watermark else None
-        if due_at and _is_late(due_at, job.policy.late_after_s or OVERDUE_S, now):
+        watermark = watermarks.by_job.get(find_job(manifest, job.name))
+        if watermark and (due_at := unplanned_since(job, watermark, now)):
             yield Late(job.name, due_at, "no node has planned it")
 
 
@@ -227,10 +223,6 @@ def merge_late(late: list[Late]) -> list[Late]:
         known = found.get(one.job)
         found[one.job] = known._replace(times=known.times + 1) if known else one
     return [*found.values()]
-
-
-def _is_late(due_at: datetime, after_s: float, now: datetime) -> bool:
-    return due_at + timedelta(seconds=after_s) < now
 
 
 def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:

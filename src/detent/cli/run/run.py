@@ -11,6 +11,7 @@ from pathlib import Path
 
 from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
 from detent.cli.context import add_store_options
+from detent.cli.run.telemetry import add_telemetry_options, telemetry_of
 from detent.cli.write.validate import find_warnings
 from detent.dashboard import LISTEN
 from detent.loading.files import STDIN
@@ -29,12 +30,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about = f"serve the dashboard, too (default: on {LISTEN}, for this machine only)"
     parser.add_argument("--dashboard", nargs="?", const=LISTEN, metavar="HOST:PORT", help=about)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
+    add_telemetry_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues.split(",")) if args.queues else ()
     options = _options(args.file, args.secret_ref, queues)
     options = options._replace(store=args.store, waits=not args.no_wait, hint=_hint(args))
+    options = options._replace(telemetry=telemetry_of(args))
     style = style_of(args.output, os.environ)
     if not args.dashboard:
         return run(options, style)

@@ -33,6 +33,9 @@ class Header(NamedTuple):
     controls: int = 0  # grows with every change of a pause or a rate
 
 
+NO_HEADER = Header(0.0, 0.0, "")  # of a unit of work that has not looked
+
+
 class Place(NamedTuple):
     """A position in an index of due fires."""
 

@@ -32,6 +32,7 @@ from detent.model import (
 from detent.rules.decide import SETTLED_MAX
 from detent.rules.lanes import Facts, Judgement, OpenFire, judge
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
+from detent.rules.pings import ping_delay_s, start_ping_of
 from detent.rules.tallies import counted, in_order, intervals
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
@@ -436,9 +437,8 @@ class ReferenceStore:
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)
-            if entry.verdict == verdict:
-                for fire in report.follow:
-                    self._record(fire, self._now())
+            self._gates.leave_alert(entry.fire, entry.verdict.outcome)
+            self._follow(report.claim.fire, report.follow if entry.verdict == verdict else ())
         else:
             entry.state, entry.verdict = "pending", verdict
             entry.outcome = verdict.outcome if verdict.counts else entry.outcome
@@ -446,6 +446,15 @@ class ReferenceStore:
         lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
         if report.follow or any(self._due(e, now) for e in lane.values()):
             self._wake()
+
+    def _follow(self, fire: Fire, follow: Sequence[Fire]) -> None:
+        start = self._open.get(start_ping_of(fire))
+        if start and start.state == "pending":
+            self._index.remove(start)
+        is_being_sent = start is not None and start.state == "claimed"
+        for one in follow:
+            if hook := self._gates.alert(one):
+                self._record(hook, self._now() + ping_delay_s(hook, is_being_sent))
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()
