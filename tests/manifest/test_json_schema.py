@@ -67,6 +67,16 @@ BEYOND_A_SCHEMA = {
     "a seconds field",
     "Sunday as 7",
     "every 59 s",
+    "a webhook with a title",
+    "an alert with headers",
+    "an alert to a command",
+    "an alert's misspelt placeholder",
+    "an address without slashes",
+    "an address with a space",
+    "an empty address",
+    "a bad reference",
+    "a ping as a hook",
+    "a ping with a placeholder",
 }
 BROKEN = [(*row[:2], 1) for row in VERSION_1] + [(*row[:2], 2) for row in VERSION_2]
 

@@ -22,7 +22,9 @@ def world_type() -> type[CallWorld]:
 def several(world: CallWorld, *functions: str) -> CallSpec:
     """As messages that are given to a child together."""
     spec = world.call("add", 1)
-    calls = [[f"work:{one}", False, 0.0, "a.b", "a.b#1", "r1", 0.0, 1, 1, "n", None, []] for one in functions]
+    calls = [
+        [f"work:{one}", False, 0.0, "a.b", "a.b#1", "r1", 0.0, 1, 1, "n", None, "", []] for one in functions
+    ]
     request = {"id": spec.id, "env": {}, "at_once": False, "calls": calls}
     return spec._replace(request=json.dumps(request), messages=len(functions))
 
