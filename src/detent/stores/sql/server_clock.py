@@ -1,4 +1,4 @@
-"""Tells a step of a database server's clock from the passing of time.
+"""Distinguishes a step of a database server's clock from the passing of time.
 
 A database server has a wall clock, and no clock that is never set.  So the store keeps one: `steady` is the
 server's wall clock minus the steps that were noticed (`World.steps`).
@@ -122,7 +122,7 @@ def has_orphans(world: World, memory: Memory | None, now: float) -> bool:
 
 def _behind_since(world: World, memory: Memory | None, steady: float) -> float:
     """From when the steady clock may have been behind.  If it is not behind the newest call, then the clock
-    was not set: clients whose own clock stood still set it back, and it cannot be told when."""
+    was not set: clients whose own clock stood still set it back, and the time of that is not known."""
     if steady >= world.seen:
         return float("-inf")
     return memory.steady if memory else world.seen

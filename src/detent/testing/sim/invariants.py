@@ -1,4 +1,4 @@
-"""What must hold in the store after every commit, whoever made it and whatever others did meanwhile."""
+"""The invariants of the store after every commit, of any node and beside any other commits."""
 
 from __future__ import annotations
 
