@@ -10,14 +10,14 @@ from detent.clock import instant
 from detent.model import DEAD, Attempt, Found, Query, Row, Size
 from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
 from detent.stores.engine.claiming import CHARGE_PREFIX
-from detent.stores.engine.driver import Header
+from detent.stores.engine.driver import Header, Progress
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
 from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.search import page
 from detent.stores.sql.columns import ATTEMPT, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session
-from detent.stores.sql.writes import delete_fires
+from detent.stores.sql.writes import delete_fires, write_progress
 
 Condition = tuple[str, list[Any]]  # the text of a condition, and its values
 
@@ -163,16 +163,13 @@ def prune(session: Session, found: Sequence[tuple[int, str]]) -> int:
     keys = {key for _, key in found}
     among = f"state = 'over' AND key {session.AMONG}"
     statement = f"SELECT id, key, job, due, origin FROM fires WHERE {among}"
-    wanted, gone, reached = set(found), [], dict[str, float]()
+    wanted, gone, reached = set(found), [], list[Progress]()
     for id, key, job, due, origin in session.rows(statement, (session.array(sorted(keys)),)):
         if (id, key) in wanted:
             gone.append(id)
             if origin == "schedule":
-                reached[job] = max(due, reached.get(job, due))
-    session.insert(
-        "jobs", ("job", "app", "revision", "version"), [(job, app_of(job), "", 0) for job in reached]
-    )
-    session.update_jobs("reached", [(at, job) for job, at in reached.items()], grows=True)
+                reached.append(Progress(job, reached=due))
+    write_progress(session, reached)
     delete_fires(session, gone)
     return len(gone)
 
