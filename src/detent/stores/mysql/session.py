@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from detent.stores.base import leap
 from detent.stores.engine.unit import Conflict
 from detent.stores.mysql.link import IDLE_S, Link
 from detent.stores.sql import driver
@@ -19,7 +20,6 @@ from detent.stores.sql.dialect import (
     Reading,
     Rows,
     Statement,
-    Steps,
     bound,
     inserting,
     key_of,
@@ -101,12 +101,13 @@ class MysqlSession:
 
     def begin(self, app: str) -> list[Statement]:
         limit = f"SET SESSION wait_timeout = {IDLE_S}"
-        return [(limit, ()), ("START TRANSACTION", ()), *self.header(app)]
+        return [(limit, ()), ("START TRANSACTION", ()), *self.header(app, 0)]
 
-    def header(self, app: str) -> list[Statement]:
+    def header(self, app: str, fences: int) -> list[Statement]:
         steady = "SET @detent_steady = @detent_wall - (SELECT steps FROM world)"
         header = f"SELECT {HEADER}, @detent_wall, {self._system} FROM world LEFT JOIN apps ON app = ?"
-        return [(f"SET @detent_wall = {NOW}", ()), (steady, ()), (header, (app,))]
+        newest = [driver.fence_of(self, app)] if fences else []
+        return [*newest, (f"SET @detent_wall = {NOW}", ()), (steady, ()), (header, (app,))]
 
     def end(self, statement: str) -> None:
         self._send(statement, [()])
@@ -117,10 +118,10 @@ class MysqlSession:
         """Not the world itself, whose row is read and written at any time."""
         return f"SELECT one FROM gate {'FOR UPDATE' if exclusively else 'LOCK IN SHARE MODE'}", ()
 
-    def stamping(self, app: str, fences: int, wall: float) -> Steps[Stamp | None]:
+    def stamp(self, found: list[Rows], app: str, fences: int) -> Stamp | None:
         """The version is random, so that commits need not wait for each other to count."""
-        version = int.from_bytes(os.urandom(8), "big") >> 2 | 1
-        first = yield from driver.giving_fences(self, app, fences, wall)
+        version, wall = int.from_bytes(os.urandom(8), "big") >> 2 | 1, found[-1][0][-2]
+        first = driver.give_fences(self, app, fences, found[0], leap(0, wall) + 1) if fences else 0
         return Stamp(version, first)
 
     def raise_fences(self, wall: float) -> None:

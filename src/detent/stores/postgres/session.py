@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from detent.stores.base import leap
 from detent.stores.postgres.link import Link
 from detent.stores.sql.columns import STATE
-from detent.stores.sql.dialect import Reading, Rows, Statement, Steps, bound, key_of, on_conflict
+from detent.stores.sql.dialect import Reading, Rows, Statement, bound, key_of, on_conflict
 from detent.stores.sql.driver import LATER_S, SOON_S
 from detent.stores.sql.schema import column_types
 from detent.stores.sql.server import HEADER
@@ -97,10 +97,10 @@ class PostgresSession:
         limit_s, idle_s = self._within_s * SERVER_SHARE, self._within_s / SOON_S * IDLE_S
         limit, idle = (str(round(seconds * 1000)) for seconds in (limit_s, idle_s))
         settings = (f'"{self._schema}", pg_temp', limit, limit, idle)
-        return [(_BEGIN, ()), (_SETTINGS, settings), *self.header(app)]
+        return [(_BEGIN, ()), (_header(self._schema, _SETTINGS), (*settings, app))]
 
-    def header(self, app: str) -> list[Statement]:
-        return [(_HEADER, (app,))]
+    def header(self, app: str, fences: int) -> list[Statement]:
+        return [(_header(self._schema, _STAMP), (fences, app, app))]
 
     def end(self, statement: str) -> None:
         self._send(statement)
@@ -110,14 +110,14 @@ class PostgresSession:
         shared = "" if exclusively else "_shared"
         return f"SELECT pg_advisory_xact_lock{shared}(1685352052, 'world'::regclass::oid::integer)", ()
 
-    def stamping(self, app: str, fences: int, wall: float) -> Steps[Stamp | None]:
+    def stamp(self, found: list[Rows], app: str, fences: int) -> Stamp | None:
         """Another commit may take a fence between those of this one."""
-        (((version, given),),) = yield [(_STAMP, (fences, app))]
+        version, given = found[-1][0][-2:]
         if fences and not given:
             self.insert("fences", ("app",), [(app,)])
-            (((id,),),) = yield [("SELECT id FROM fences WHERE app = ?", (app,))]
-            self._send(f"CREATE SEQUENCE IF NOT EXISTS fence_{id} MINVALUE 0 START {leap(0, wall) + 1}")
-            (((version, given),),) = yield [(_STAMP, (fences, app))]
+            ((id, now),) = self.rows("SELECT id, clock() FROM fences WHERE app = ?", (app,))
+            self._send(f"CREATE SEQUENCE IF NOT EXISTS fence_{id} MINVALUE 0 START {leap(0, now) + 1}")
+            ((version, given),) = self.rows(f"SELECT {_STAMP.format('')}", (fences, app))
         first, last = (given[0], given[-1]) if given else (0, -1)
         return Stamp(version, first) if last - first == fences - 1 else None
 
@@ -202,19 +202,27 @@ def _insert_ordered(table: str, columns: tuple[str, ...], given: str) -> str:
 _UPDATE = f"UPDATE fires SET {', '.join(f'{name} = given.{name}' for name in STATE)}"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _SETTINGS = """
-SELECT set_config('search_path', ?, true), set_config('statement_timeout', ?, true),
+set_config('search_path', ?, true), set_config('statement_timeout', ?, true),
        set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true),
        set_config('synchronous_commit', 'on', true), set_config('jit', 'off', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true)
 """
-_HEADER = f"""
-SELECT {HEADER}, set_config('detent.now', now.wall::text, true)::float8,
-       {SYSTEM}, set_config('detent.steady', (now.wall - world.steps)::text, true)
-FROM world CROSS JOIN (SELECT clock() AS wall) AS now LEFT JOIN apps ON apps.app = ?
-"""
 _STAMP = """
-SELECT nextval('versions'), ARRAY(
-    SELECT nextval(('fence_' || id)::regclass) FROM fences CROSS JOIN generate_series(1, ?) WHERE app = ?
+nextval('{0}versions'), ARRAY(
+    SELECT nextval(('{0}fence_' || id)::regclass)
+    FROM {0}fences CROSS JOIN generate_series(1, ?) WHERE app = ?
 )
 """
+_HEADER = f"""
+SELECT {HEADER}, set_config('detent.now', now.wall::text, true)::float8, {{0}}{SYSTEM},
+       set_config('detent.steady', (now.wall - world.steps)::text, true), {{1}}
+FROM {{0}}world CROSS JOIN (SELECT {{0}}clock() AS wall) AS now LEFT JOIN {{0}}apps ON apps.app = ?
+"""
+
+
+@lru_cache
+def _header(schema: str, more: str) -> str:
+    """The search path may not be set yet."""
+    place = f'"{schema}".'
+    return _HEADER.format(place, more.format(place))

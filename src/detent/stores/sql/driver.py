@@ -19,7 +19,7 @@ from detent.stores.base import leap
 from detent.stores.engine.driver import VIEW_S, Committed, Expect, Group, Header, Read
 from detent.stores.engine.unit import Conflict
 from detent.stores.sql import queries
-from detent.stores.sql.dialect import Session, Steps
+from detent.stores.sql.dialect import Rows, Session, Statement
 from detent.stores.sql.writes import Stamp, Versions, unpark, write_groups
 
 SOON_S = 5  # for a call on which a claim depends
@@ -216,16 +216,17 @@ def wake_nodes(session: Session, app: str) -> None:
     session.upsert("wakeups", ("app", "number"), [(app, 1)], changes="number = wakeups.number + 1")
 
 
-def giving_fences(session: Session, app: str, count: int, wall: float) -> Steps[int]:
-    """Give so many fences.  Returns the first."""
-    if not count:
-        return 0
-    statement = f"SELECT number FROM fences WHERE app = ? {session.LOCK}"
-    (found,) = yield [(statement, (app,))]
-    if not found:
-        session.insert("fences", ("app", "number"), [(app, leap(0, wall))])
-        (found,) = yield [(statement, (app,))]
-    last = int(found[0][0])
+def fence_of(session: Session, app: str) -> Statement:
+    """Selects and locks the newest fence of an app."""
+    return f"SELECT number FROM fences WHERE app = ? {session.LOCK}", (app,)
+
+
+def give_fences(session: Session, app: str, count: int, newest: Rows, first: int) -> int:
+    """Give so many fences after the newest one, the very first of which is `first`.  Returns the first."""
+    if not newest:
+        session.insert("fences", ("app", "number"), [(app, first - 1)])
+        newest = session.rows(*fence_of(session, app))
+    last = int(newest[0][0])
     session.run_many("UPDATE fences SET number = ? WHERE app = ?", [(last + count, app)])
     return last + 1
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from detent.stores.engine.driver import Expect, Group, Header, Read
 from detent.stores.engine.unit import Conflict
 from detent.stores.sql.corrections import correct
-from detent.stores.sql.dialect import Reading, Session, Statement, Steps, drive
+from detent.stores.sql.dialect import Reading, Rows, Session, Statement, Steps, drive
 from detent.stores.sql.driver import Checked
 from detent.stores.sql.reads import reading
 from detent.stores.sql.server_clock import SEEN_S, Correction, Recollection, World, judge
@@ -33,16 +33,16 @@ class ServerSession(Session, Protocol):
     def begin(self, app: str) -> list[Statement]:
         """Begin a transaction.  The last statement reads the header."""
 
-    def header(self, app: str) -> list[Statement]:
-        """Read the clock.  The last statement reads the header."""
+    def header(self, app: str, fences: int) -> list[Statement]:
+        """Read the clock, and what `stamp` needs.  The last statement reads the header."""
 
     def end(self, statement: str) -> None:
         """Send COMMIT or ROLLBACK."""
 
     def lock_world(self, *, exclusively: bool) -> Statement: ...
 
-    def stamping(self, app: str, fences: int, wall: float) -> Steps[Stamp | None]:
-        """Give a version and so many fences.  None: they are not in a row."""
+    def stamp(self, found: list[Rows], app: str, fences: int) -> Stamp | None:
+        """Give a version and so many fences.  None: the fences are not in a row."""
 
     def raise_fences(self, wall: float) -> None: ...
 
@@ -112,7 +112,7 @@ class ServerTransaction:
         steps = [reading(session, app, one, unknown) for one in reads]
         if self._state:
             return self._state.header, drive(session, steps)
-        state, *replies = drive(session, [self._reading(session.begin(app)), *steps])
+        (state, _), *replies = drive(session, [self._reading(session.begin(app)), *steps])
         if self._observer.judge(state):
             self._set_right(app)
             raise Conflict
@@ -122,21 +122,22 @@ class ServerTransaction:
             session.run_many("UPDATE world SET seen = ?", [(state.steady,)])
         return state.header, replies
 
-    def _reading(self, statements: list[Statement]) -> Steps[State]:
+    def _reading(self, statements: list[Statement]) -> Steps[tuple[State, list[Rows]]]:
+        """Returns the state of the store, and the rows of all these statements."""
         sent = self._observer.boottime()
-        *_, (row,) = yield statements
-        count = len(World._fields)
+        found = yield statements
+        row, count, answered = found[-1][0], len(World._fields), self._observer.boottime()
         generation, controls, wall, system = row[count : count + 4]
-        return State(World(*row[:count]), wall, system, generation, controls, sent, self._observer.boottime())
+        return State(World(*row[:count]), wall, system, generation, controls, sent, answered), found
 
     def _set_right(self, app: str) -> None:
         """Correct the store in a transaction of its own, unless another process has just done so."""
         session = self.session
         session.end("ROLLBACK")
         session.several([*session.begin(app), session.lock_world(exclusively=True)])
-        (state,) = drive(session, [self._reading(session.header(app))])
-        if correction := self._observer.judge(state):
-            (stamp,) = drive(session, [session.stamping(app, 0, state.wall)])
+        ((state, found),) = drive(session, [self._reading(session.header(app, 0))])
+        stamp, correction = session.stamp(found, app, 0), self._observer.judge(state)
+        if stamp and correction:
             if correction.is_new_epoch:
                 session.raise_fences(state.wall)
             world = correct(session, correction, stamp.version, os.urandom(8).hex())
@@ -150,16 +151,16 @@ class ServerTransaction:
         if sum(len(one.writes) + len(one.drops) + len(one.cells) + len(one.jobs) for one in groups) > LARGE:
             session.allow_more_time()
         lock = session.lock_world(exclusively=expect.new_generation or expect.new_controls)
-        _, is_new_ask, versions, stamp, state = drive(
+        _, is_new_ask, versions, (state, found) = drive(
             session,
             [
                 _executing(lock),
                 asking(session, expect),
                 locking(session, app, groups, waits=expect.is_whole),
-                session.stamping(app, expect.fences, before.wall),
-                self._reading(session.header(app)),
+                self._reading(session.header(app, expect.fences)),
             ],
         )
+        stamp = session.stamp(found, app, expect.fences)
         is_right = self._observer.judge(state) is None and before.world.steps == state.world.steps
         return Checked(state.header, versions, stamp) if is_right and is_new_ask and stamp else None
 

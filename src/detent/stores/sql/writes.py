@@ -53,8 +53,12 @@ def asking(session: Session, expect: Expect) -> Steps[bool]:
     if expect.ask is None:
         return True
     node, number = expect.ask
-    _, ((newest,),) = yield [(_FIRST_ASK, (node,)), (f"{_NEWEST_ASK} {session.LOCK}", (node,))]
-    return bool(number > newest)
+    newest = f"SELECT number FROM asks WHERE node = ? {session.LOCK}", (node,)
+    (found,) = yield [newest]
+    if not found:  # a row that does not exist cannot be locked
+        session.insert("asks", ("node", "number", "asked_at"), [(node, 0, 0.0)])
+        (found,) = yield [newest]
+    return bool(number > found[0][0])
 
 
 def locking(session: Session, app: str, groups: Sequence[Group], *, waits: bool = True) -> Steps[Versions]:
@@ -197,8 +201,6 @@ def _locked(session: Session, statement: str, names: set[str], *more: str) -> St
     return statement.format(session.AMONG), (*more, session.array(sorted(names)))
 
 
-_FIRST_ASK = "INSERT INTO asks (node, number, asked_at) VALUES (?, 0, 0) ON CONFLICT DO NOTHING"
-_NEWEST_ASK = "SELECT number FROM asks WHERE node = ?"
 _FIRES = "SELECT key, id, version, state, expires FROM fires WHERE key {} ORDER BY key"
 _CELLS = "SELECT name, version FROM cells WHERE app = ? AND name {} ORDER BY name"
 _JOBS = "SELECT job, version FROM jobs WHERE job {} ORDER BY job"

@@ -13,6 +13,7 @@ from typing import Any
 
 from detent import clock
 from detent.errors import StoreUnavailable
+from detent.stores.base import leap
 from detent.stores.engine.driver import Expect, Group, Header, Read
 from detent.stores.engine.engine import Engine
 from detent.stores.sql.dialect import drive
@@ -22,7 +23,8 @@ from detent.stores.sql.driver import (
     Checked,
     Poller,
     SqlDriver,
-    giving_fences,
+    fence_of,
+    give_fences,
     wake_nodes,
 )
 from detent.stores.sql.reads import reading
@@ -52,9 +54,11 @@ class SqliteTransaction:
 
     def check(self, app: str, expect: Expect, groups: Sequence[Group]) -> Checked | None:
         session, header = self.session, self._header(app)
-        fences = giving_fences(session, app, expect.fences, header.wall)
-        steps = [asking(session, expect), locking(session, app, groups), fences]
-        is_new_ask, versions, fence = drive(session, steps)
+        is_new_ask, versions = drive(session, [asking(session, expect), locking(session, app, groups)])
+        fence = 0
+        if expect.fences:
+            newest, first = session.rows(*fence_of(session, app)), leap(0, header.wall) + 1
+            fence = give_fences(session, app, expect.fences, newest, first)
         stamp = Stamp(self._world.next_version(), fence)
         return Checked(header, versions, stamp) if is_new_ask else None
 
