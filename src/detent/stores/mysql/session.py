@@ -124,11 +124,7 @@ class MysqlSession:
         first = driver.give_fences(self, app, fences, found[0], leap(0, wall) + 1) if fences else 0
         return Stamp(version, first)
 
-    def raise_fences(self, wall: float) -> None:
-        driver.raise_fences(self, wall)
-
-    def wake_nodes(self, app: str) -> None:
-        driver.wake_nodes(self, app)
+    raise_fences, wake_nodes = driver.raise_fences, driver.wake_nodes
 
     def allow_more_time(self) -> None:
         """The limit of a connection cannot be changed; no statement of a commit needs more."""

@@ -125,7 +125,8 @@ class SqlDriver:
         fresh = write_groups(session, app, allowed, versions, stamp)
         is_woken = unpark(session, [wake for group in allowed for wake in group.wakes], stamp.version)
         if expect.ask:
-            session.upsert("asks", ("node", "number", "asked_at"), [(*expect.ask, header.steady)])
+            node, number = expect.ask
+            session.run_many(_NEW_ASK, [(number, header.steady, node)])
         if expect.new_generation or expect.new_controls:
             session.insert("apps", ("app",), [(app,)])
             session.run_many(_CHANGE_APP, [(int(expect.new_generation), int(expect.new_controls), app)])
@@ -179,6 +180,7 @@ def _holds(expect: Expect, header: Header) -> bool:
     return expect.ask is None or header.steady >= header.quarantined_until
 
 
+_NEW_ASK = "UPDATE asks SET number = ?, asked_at = ? WHERE node = ?"
 _CHANGE_APP = "UPDATE apps SET generation = generation + ?, controls = controls + ? WHERE app = ?"
 
 
