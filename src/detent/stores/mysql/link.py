@@ -45,8 +45,8 @@ _REFUSED = {  # waiting does not help
 }
 _READ_ONLY = (1290, 1792, 1836)
 _FULL = (1021, 1030, 1114)
-_LOST = (0, 2006, 2013, 4031)
-_SILENT = (*_LOST, 2003, 2005)
+_LOST = (2006, 2013, 4031)
+_SILENT = (0, 2003, 2005, *_LOST)
 
 
 class Link:

@@ -32,8 +32,8 @@ class Listener:
         if not self._waiting.acquire(timeout=seconds):
             return False
         try:
-            link = self._listening()
             with self._links.errors():
+                link = self._listening()
                 while (left := until - clock.monotonic()) > 0 and not closing.is_set():
                     if heard := _heard(link, min(left, SLICE_S)):
                         self.is_deaf, self._wakeups = False, None

@@ -50,11 +50,10 @@ def _attempts(session: Session, records: Sequence[Record], *, is_whole: bool) ->
     attempts: dict[int, list[Attempt]] = {}
     ids = ", ".join(str(record.id) for record in records if record.recorded)
     if ids:
-        columns = ", ".join(ATTEMPT[:-1]) + (", tail" if is_whole else ", ''")
+        columns = ", ".join(ATTEMPT if is_whole else ATTEMPT[:-1])
         found = session.rows(f"SELECT {columns} FROM attempts WHERE fire IN ({ids}) ORDER BY fire, number")
         for fire, *rest in found:
-            tail = rest.pop() if is_whole else b""
-            attempts.setdefault(fire, []).append(attempt_of((*rest[: len(ATTEMPT) - 2], tail)))
+            attempts.setdefault(fire, []).append(attempt_of((*rest,) if is_whole else (*rest, b"")))
     return attempts
 
 
