@@ -51,7 +51,7 @@ class Link:
     def __init__(self, db: sqlite3.Connection, path: str, identity: tuple[int, int]) -> None:
         self.db, self.identity, self.is_open = db, identity, True
         self.path, names = path, [path + end for end in ("-wal", "-shm")]
-        self._beside = {name: inode for name in names if (inode := _inode(name))}
+        self._beside = {name: found for name in names if (found := _identity(name))}
 
     def close(self) -> None:
         self.is_open = False
@@ -59,8 +59,8 @@ class Link:
 
     def leave(self) -> None:
         """Close it after the file was replaced, and delete the log of the old file, if it is still there."""
-        for name, inode in self._beside.items():
-            if _inode(name) == inode:
+        for name, identity in self._beside.items():
+            if _identity(name) == identity:
                 with suppress(FileNotFoundError):
                     os.unlink(name)
         self.close()
@@ -366,9 +366,3 @@ def _identity(path: str) -> tuple[int, int] | None:
         found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
-
-
-def _inode(path: str) -> int:
-    with suppress(OSError):
-        return os.stat(path).st_ino
-    return 0
