@@ -38,6 +38,7 @@ QUICK = (
     "--innodb-buffer-pool-size=64M",
     "--max-connections=200",
 )
+PLAIN: dict[str, Any] = {"ssl_disabled": True}  # with TLS, PyMySQL loads all certificates for each connection
 TABLES = ("fires", "attempts", "cells", "asks", "jobs", "apps", "wakeups", "fences")
 
 
@@ -97,7 +98,12 @@ class MysqlServer:
     def sql(self, statement: str, *values: Any, database: str | None = None) -> Rows:
         with (
             pymysql.connect(
-                unix_socket=self.socket, user="root", database=database, autocommit=True, connect_timeout=5
+                unix_socket=self.socket,
+                user="root",
+                database=database,
+                autocommit=True,
+                connect_timeout=5,
+                **PLAIN,
             ) as db,
             db.cursor() as cursor,
         ):
@@ -194,6 +200,7 @@ class ClockedStore(MysqlStore):
     def __init__(self, server: MysqlServer, database: str, clock: FakeClock) -> None:
         super().__init__(server.url(database), clock.monotonic)
         self.clock, self.schema, links = clock, database, self.database.links
+        links.address.arguments.update(PLAIN)
         self._pooled, links.link = links.link, self._clocked  # type: ignore[method-assign]
 
     @contextmanager
@@ -215,7 +222,7 @@ class Databases:
         self._names.append(database := self._names.pop(0))
         with (
             pymysql.connect(
-                unix_socket=self.server.socket, user="root", database=database, autocommit=True
+                unix_socket=self.server.socket, user="root", database=database, autocommit=True, **PLAIN
             ) as db,
             db.cursor() as cursor,
         ):

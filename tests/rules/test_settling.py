@@ -203,6 +203,7 @@ def test_a_hook_receives_the_outcome_of_its_fire() -> None:
         "exit_code": 3,
         "duration_ms": 1234,
         "instants": 4,
+        "late_s": 0,
     }
     assert tail.endswith("x\ufffd end")
     assert len(tail) == TAIL_MAX

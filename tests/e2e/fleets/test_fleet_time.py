@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.fleets.hosts import Hosts, monotonic_of
+from tests.e2e.fleets.hosts import Hosts, monotonic_of, on_postgres
 from tests.equipment.fleet import wait_for
 from tests.equipment.wall_clock import WallClock
 
@@ -21,6 +21,7 @@ STOPPED_S = 10.0
 EARLY_S = 0.02  # one second of two clocks may be read so far apart
 
 
+@on_postgres
 def test_an_interval_fires_once_and_in_time_even_if_node_clocks_disagree(
     hosts: Hosts, skew_library: Path, tmp_path: Path
 ) -> None:

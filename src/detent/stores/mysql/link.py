@@ -2,8 +2,8 @@
 
 1. A call that times out closes its connection; the caller does not know whether it took effect.
 2. The server ends a transaction whose client is silent for `IDLE_S`, and releases its locks.
-3. A deadlock, a lock that is held for too long, or a connection that was lost before the commit is a
-   `Conflict`: nothing was changed, and the unit of work is repeated.
+3. A deadlock, a lock that is held for too long, and a connection that the server closed before the commit are
+   a `Conflict`: nothing was changed, and the unit of work is repeated.
 4. No message holds a user or a password.
 """
 
@@ -45,8 +45,8 @@ _REFUSED = {  # waiting does not help
 }
 _READ_ONLY = (1290, 1792, 1836)
 _FULL = (1021, 1030, 1114)
-_LOST = (2006, 2013, 4031)
-_SILENT = (0, 2003, 2005, *_LOST)
+_CLOSED = (1927, 2006, 2013, 4031)  # killed, gone, lost, silent for too long
+_SILENT = (0, 2003, 2005, *_CLOSED)
 
 
 class Link:
@@ -73,6 +73,13 @@ class Link:
                 found.append(list(cursor.fetchall()))
             return found
 
+    def roll_back(self) -> None:
+        try:
+            self.rows(f"ROLLBACK; SET SESSION wait_timeout = {2 * REST_S}")
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         with suppress(Exception):
             self.db.close()
@@ -94,7 +101,7 @@ class Links:
                 yield link
             except BaseException as error:
                 if isinstance(error, Conflict | DetentError) or _code(error) in _CONFLICTS:
-                    link.rows(f"ROLLBACK; SET SESSION wait_timeout = {2 * REST_S}")
+                    link.roll_back()
                 else:
                     link.close()  # this rolls back
                 raise
@@ -143,8 +150,7 @@ class Links:
         try:
             yield
         except pymysql.MySQLError as error:
-            is_silent = isinstance(error.__context__, TimeoutError)
-            if link and not link.is_committing and _code(error) in _LOST and not is_silent:
+            if link and not link.is_committing and _is_closed(error):
                 raise Conflict from error
             raise self._explain(error) from error
         except RuntimeError as error:
@@ -178,3 +184,8 @@ def _code(error: BaseException) -> int:
     """The number of an error of MySQL; 0: it has none."""
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) and len(error.args) == 2 else 0
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Whether the server closed the connection; False if it did not answer in time."""
+    return _code(error) in _CLOSED and not isinstance(error.__context__, TimeoutError)

@@ -41,6 +41,7 @@ _INDEXES = f"""
     INDEX fires_open (job, state, origin, due),
     INDEX fires_job (job, due, `key`),
     INDEX fires_history (due, `key`),
+    INDEX fires_over (over_at),
     INDEX fires_unsuccessful (unsuccessful, due, `key`)
 """
 _HAS = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"

@@ -37,6 +37,7 @@ STATEMENT_MAX = 1 << 20  # characters of statements that are sent together
 class MysqlSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = False, ""
+    FLOOR = "FLOOR({})"
     EACH, AMONG = "each_of(?)", "IN (SELECT value FROM each_of(?))"  # `_translated` replaces them
     WALL, STEADY = Reading("@detent_wall"), Reading("@detent_steady")
 
@@ -53,6 +54,10 @@ class MysqlSession:
             self._send(text, [values])
         texts, self._waiting = self._waiting, []
         return self._link.all_rows("; ".join(texts))[count:] if texts else []
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        found = self.several([(statement, (text, *values)) for text in texts])
+        return [row for rows in found for row in rows]
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self._send(statement, values)

@@ -37,6 +37,7 @@ IDLE_S = 2.0  # a process that was stopped inside its transaction holds its lock
 class PostgresSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = True, "OFFSET 0"
+    FLOOR = "floor({})"
     EACH, AMONG = "unnest(?::text[]) AS each(value)", "= ANY (?::text[])"
     WALL, STEADY = (Reading(f"current_setting('detent.{name}')::float8") for name in ("now", "steady"))
 
@@ -56,6 +57,10 @@ class PostgresSession:
         """Execute a statement whose result is not needed yet."""
         text, given = bound(statement, values, storable)
         return self._link.db.execute(text.encode(), given)
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        lateral = f"CROSS JOIN LATERAL ({statement.replace('?', 'each.value', 1)}) AS found"
+        return self.rows(f"SELECT found.* FROM {self.EACH} {lateral}", ([*texts], *values))
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         for row in values:

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from detent.errors import DetentError
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.engine.driver import (
     Asked,
     Cell,
@@ -169,6 +169,12 @@ class RedisDriver:
     def find(self, query: Query) -> Found:
         return self._queries.find(query)
 
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        return self._queries.newest(app, jobs, each)
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        return self._queries.tally(app, starts)
+
     def count(self, app: str, queues: Sequence[str]) -> Mapping[str, Size]:
         return self._queries.count(app, queues)
 
@@ -240,8 +246,11 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case LaneMembers():
             return {lane: _kept(hand, one) for lane, one in zip(read.lanes, said, strict=True)}
         case Jobs(names=None):
-            pairs = zip(said[::2], said[1::2], strict=True)
-            return {decoded(name.decode()): _job(text, None, None, None) for name, text in pairs}
+            jobs, succeeded = (dict(zip(one[::2], one[1::2], strict=True)) for one in said)
+            return {
+                decoded(name.decode()): _job(text, succeeded.get(name), None, None)
+                for name, text in jobs.items()
+            }
         case Jobs():
             jobs = {name: _job(*one) for name, one in zip(read.names or (), said, strict=True)}
             return {name: job for name, job in jobs.items() if any(job)}

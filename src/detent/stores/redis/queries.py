@@ -8,16 +8,18 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from detent.clock import instant
-from detent.model import DEAD, Attempt, Found, Query, Row, Size
+from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.engine.driver import Drop, Group, Progress
 from detent.stores.engine.record import row_of
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.session import Session
+from detent.stores.redis.tallies import slices, summed
 from detent.stores.redis.values import Kept, attempts_of, records_of
 from detent.stores.search import matches, page, place_of, select
 
 PAGE = 200  # places that one call examines
+NEWEST_MAX = 1000  # records of a call that reads the newest of several jobs
 FEW = 1000  # open records are read as a whole, rather than searched for, if they are no more
 PRUNE_MAX = 500  # records that one call deletes
 REMEMBER_JOBS_S = 30 * 86_400.0  # what is known of a job without records outlives it for this long
@@ -131,6 +133,16 @@ class Queries:
         found = sorted(rows.values(), key=lambda row: (row.run_at, row.fire.key))
         return Found(found[: query.limit])
 
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {job: [] for job in jobs}
+        some = max(1, NEWEST_MAX // each)
+        for start in range(0, len(jobs), some):
+            names = [encoded(job) for job in jobs[start : start + some]]
+            _, words = self._session.find(app, {"read": "newest", "jobs": names, "each": each})
+            for one in _past(words):
+                found[one.record.fire.job].append(row_of(*one))
+        return found
+
     def _members(self, app: str, name: str) -> list[str]:
         return sorted(one.decode() for one in self._session.call(app, "SMEMBERS", name))
 
@@ -139,6 +151,14 @@ class Queries:
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         _, found = self._session.find(app, {"read": "sizes", "queues": [encoded(one) for one in queues]})
         return {decoded(queue.decode()): Size(*numbers) for queue, *numbers in found if any(numbers)}
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        now, _ = self._session.find(app, {"read": "keys", "keys": []})
+        minutes: list[tuple[int, list[bytes]]] = []
+        for first, last in slices(starts, now):
+            _, found = self._session.find(app, {"read": "tally", "first": first, "last": last})
+            minutes += zip(range(first, last + 1), found, strict=True)
+        return summed(minutes, starts.step)
 
     # Pruning.
 

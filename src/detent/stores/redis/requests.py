@@ -6,16 +6,19 @@ values are all the same is sent as one value.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal
 
 from detent.model import Attempt, Fire
+from detent.rules.tallies import group_of
 from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import Expect, Group, Progress, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import Names, encoded, lasting_names, names_of, places_of, score_of
+from detent.stores.redis.tallies import TALLY_S, tally_field, tally_name
 from detent.stores.redis.values import Kept, attempt_text, fire_texts, line_of, tail_text
 
 FIRST = 8  # arguments before the first column
@@ -103,6 +106,7 @@ class Request:
         self._succeeded: dict[str, str] = {}
         self._reached: dict[str, float] = {}
         self.inserted: list[str] = []
+        self._tallies: dict[str, Counter[str]] = {}  # hash -> how many records of each group end
 
     def add(self, group: Group) -> None:
         for drop in group.drops:
@@ -138,6 +142,8 @@ class Request:
             "jobs": self.jobs,
             "succeeded": self._succeeded,
             "reached": {job: repr(at) for job, at in self._reached.items()},
+            "tallies": self._tallies,
+            "tally_s": TALLY_S,
             "wakes": self.wakes,
             "sets": sorted(self.sets),
         }
@@ -161,6 +167,8 @@ class Request:
             batch.histories.append([_text_of(name, write.attempt) for _, name in histories])
         if record.state == "over":
             self.sets.add(("past", encoded(fire.job)))
+            numbers = self._tallies.setdefault(tally_name(record.over_at), Counter())
+            numbers[tally_field(group_of(record))] += 1
         elif record.is_parked:
             self.sets.add((f"parks:{encoded(fire.lane)}", encoded(fire.queue)))
 

@@ -24,6 +24,7 @@ class Session(Protocol):
     APART: str  # ends a subquery that the database executes on its own, before its other conditions
     EACH: str  # a table with the column `value`, made of an array
     AMONG: str  # comes after a text: whether it is in an array
+    FLOOR: str  # a format: the whole number that does not exceed a value
     INSERT_TELLS: bool  # whether `inserted` knows which keys existed; else they are read first
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
@@ -31,6 +32,9 @@ class Session(Protocol):
 
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         """Execute statements, in one round trip if the database can.  Returns the rows of each."""
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        """Execute a SELECT for each of these texts, which is its first value.  Returns all rows."""
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Execute a statement for each row of values."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from detent import clock
 from detent.errors import StoreUnavailable
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.base import leap
 from detent.stores.engine.driver import VIEW_S, Committed, Expect, Group, Header, Read
 from detent.stores.engine.unit import Conflict
@@ -137,6 +137,12 @@ class SqlDriver:
 
     def find(self, query: Query) -> Found:
         return self._query("", lambda session, header: queries.find(session, query))
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        return self._query(app, lambda session, header: queries.newest(session, jobs, each, header.wall))
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        return self._query(app, lambda session, header: queries.tally(session, app, starts))
 
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         return self._query(app, lambda session, header: queries.count(session, app, queues, header.wall))

@@ -230,6 +230,12 @@ local function write_all()
     write_cells(hash, cells)
   end
   write_jobs()
+  for hash, numbers in pairs(request.tallies) do
+    for group, number in pairs(numbers) do
+      call("HINCRBY", prefix .. hash, group, number)
+    end
+    call("EXPIRE", prefix .. hash, request.tally_s)
+  end
   for _, set in ipairs(request.sets) do
     call("SADD", prefix .. set[1], set[2])
   end

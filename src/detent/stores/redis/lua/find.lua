@@ -8,19 +8,19 @@ local function exact(number)
   return string.format("%.17g", number)
 end
 
--- For each key that exists: its line, text and history; with `tails` its output.
-local function rows_of(keys, tails)
+-- For each key that exists: its line, text and history, unless they are `bare`; with `tails` its output.
+local function rows_of(keys, tails, bare)
   local out = {}
   for from = 1, #keys, CHUNK do
     local to = math.min(from + CHUNK - 1, #keys)
     local lines = call("HMGET", prefix .. "states", unpack(keys, from, to))
     local texts = call("HMGET", prefix .. "texts", unpack(keys, from, to))
-    local attempts = call("HMGET", prefix .. "attempts", unpack(keys, from, to))
+    local attempts = bare and {} or call("HMGET", prefix .. "attempts", unpack(keys, from, to))
     for place = 1, #lines do
       if lines[place] and texts[place] then
         out[#out + 1] = lines[place]
         out[#out + 1] = texts[place]
-        out[#out + 1] = attempts[place]
+        out[#out + 1] = attempts[place] or false
         out[#out + 1] = tails and call("HGET", prefix .. "tails", keys[from + place - 1]) or false
       end
     end
@@ -135,6 +135,26 @@ function reads.page(r)
   local last = places[#places]
   local rows = rows_of(matching(keys_of(places), r.state, r.kinds))
   return { #places, last and exact(last[1]) or "", last and last[2] or "", rows }
+end
+
+-- The newest records of each job that are due, the latest first.
+function reads.newest(r)
+  local keys, now = {}, exact(r.now)
+  for _, job in ipairs(r.jobs) do
+    for _, key in ipairs(call("ZREVRANGEBYSCORE", prefix .. "book:" .. job, now, "-inf", "LIMIT", 0, r.each)) do
+      keys[#keys + 1] = key
+    end
+  end
+  return rows_of(keys, false, true)
+end
+
+-- For each of these minutes the groups of records that ended in it, and their numbers.
+function reads.tally(r)
+  local out = {}
+  for minute = r.first, r.last do
+    out[#out + 1] = call("HGETALL", prefix .. "tally:" .. exact(minute))
+  end
+  return out
 end
 
 -- The finished records that ended before an instant.

@@ -167,8 +167,9 @@ function reads.jobs(r)
   return out
 end
 
+-- The jobs of the app, and when jobs succeeded, each with names and values.
 function reads.all_jobs()
-  return call("HGETALL", prefix .. "jobs")
+  return { call("HGETALL", prefix .. "jobs"), call("HGETALL", prefix .. "succeeded") }
 end
 
 -- planned, jobs
