@@ -6,7 +6,7 @@ Reads are bounded, whatever waits: an ask reads a few pages of the due fires of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from detent.model import Ask, Claim, Grants, Rate
 from detent.rules.breakers import circuit_of, circuit_text
@@ -44,17 +44,19 @@ class Claiming:
         self._is_cut_short = False
         self._granted: dict[str, Record] = {}
         self._stale: Sequence[Record] = ()
+        self._held: Container[tuple[str, Tier]] = ()  # streams with due fires that other asks are reading
 
     def answer(self) -> tuple[Grants, dict[str, Record]]:
         """Returns the grants, and the records of the claims as they are now."""
         unit, ask = self._unit, self._ask
         reads: list[driver.Read] = [Cells(prefix=NOTE_PREFIX + PAUSE), Cells(prefix=NOTE_PREFIX + RATE)]
         reads += [driver.LastAsk(ask.node), driver.Asked(ask.node, ask.number)]
-        reads += [driver.Next(self._queues), driver.Expired(None, PAGE)]
+        streams = [(queue, tier) for queue in self._queues for tier in TIERS]
+        due = [driver.Due(tier, queue, self._first_page(tier)) for queue, tier in streams]
+        reads += [driver.Next(self._queues, tuple(due)), driver.Expired(None, PAGE)]
         reads += [driver.Expired(queue, EXPIRED_MAX) for queue in self._queues]
         reads += [driver.Asked(node) for node in ask.dead]
-        streams = [(queue, tier) for queue in self._queues for tier in TIERS]
-        reads += [driver.Due(tier, queue, self._first_page(tier)) for queue, tier in streams]
+        reads += due
         pauses, rates, last_ask, mine, upcoming, stale, *found = unit.look(*reads)
         self._view = view = View(unit.now, unit.steady)
         view.pauses = _live_notes(pauses, PAUSE, unit.steady)
@@ -66,6 +68,8 @@ class Claiming:
         dead = self._declare_dead(found[count : count + len(ask.dead)])
         self._decide([one for page in found[:count] for one in page] + dead)
         pages = dict(zip(streams, found[count + len(ask.dead) :], strict=True))
+        counts = zip(streams, upcoming.due, strict=False)
+        self._held = {stream for stream, number in counts if number > len(pages[stream])}
         for queue in self._queues:
             self._serve(queue, {tier: pages[queue, tier] for tier in TIERS})
         return self._commit(dead)
@@ -119,7 +123,8 @@ class Claiming:
         self._is_cut_short |= not (self._room.delays and self._room.settled)
         for stream in streams:
             goes_on = not stream.is_complete and self._wants(stream, False)
-            self._is_cut_short |= goes_on
+            is_held = (queue, stream.tier) in self._held and self._wants(stream, False)
+            self._is_cut_short |= goes_on or is_held
             self._remember(stream, young if goes_on else None)
 
     def _wants(self, stream: Stream, is_useful: bool) -> bool:

@@ -116,9 +116,11 @@ class LastAsk(NamedTuple):
 
 
 class Next(NamedTuple):
-    """When something happens next on these queues.  Reply: `Upcoming`."""
+    """When something happens next on these queues, and how many records these reads could find if others held
+    none of them.  Reply: `Upcoming`."""
 
     queues: tuple[str, ...]
+    reads: tuple[Due, ...] = ()
 
 
 Read = Due | Expired | Asked | Fires | LaneMembers | Jobs | Planned | Cells | LastAsk | Next
@@ -141,6 +143,7 @@ class Cell(NamedTuple):
 class Upcoming(NamedTuple):
     look_at: float | None  # the earliest `look_at` of a pending record after now
     expires: float | None  # the earliest expiry of a claim after now
+    due: tuple[int, ...] = ()  # for each read; empty if what others hold has a `look_at` after now
 
 
 NO_CELL = Cell("", 0)

@@ -59,7 +59,7 @@ def reading(session: Session, app: str, read: Read, header: Header) -> Steps[Any
         case LastAsk():
             return _last_ask(read.node)
         case Next():
-            return _next(session, app, read.queues, header)
+            return _next(session, app, read, header)
 
 
 def _select(where: str, *values: Any) -> Statement:
@@ -146,16 +146,21 @@ def _last_ask(node: str) -> Steps[int]:
     return int(found[0][0]) if found else 0
 
 
-def _next(session: Session, app: str, queues: Sequence[str], header: Header) -> Steps[Upcoming]:
-    array, due = session.array(queues), f"(SELECT min(({_NEXT_DUE})) FROM {session.EACH})"
+def _next(session: Session, app: str, read: Next, header: Header) -> Steps[Upcoming]:
+    array, due = session.array(read.queues), f"(SELECT min(({_NEXT_DUE})) FROM {session.EACH})"
     values = [one for tier in ("judged", "plain", "hook") for one in (app, tier, header.wall, array)]
     expires = f"(SELECT min(({_NEXT_EXPIRY})) FROM {session.EACH})"
-    (found,) = yield [(f"SELECT {due}, {due}, {due}, {expires}", (*values, app, header.steady, array))]
-    *starts, expiry = found[0]
-    return Upcoming(min((at for at in starts if at is not None), default=None), expiry)
+    text, values = f"SELECT {due}, {due}, {due}, {expires}", [*values, app, header.steady, array]
+    for one in read.reads if session.LOCK_FREE else ():
+        text += f", ({_COUNT_DUE})"
+        values += [app, one.queue, one.tier, header.wall, one.most]
+    (found,) = yield [(text, values)]
+    *starts, expiry = found[0][:4]
+    return Upcoming(min((at for at in starts if at is not None), default=None), expiry, found[0][4:])
 
 
 _DUE = "WHERE state = 'pending' AND app = ? AND queue = ? AND tier = ? AND look_at <= ?"
+_COUNT_DUE = f"SELECT count(*) FROM (SELECT 1 FROM fires {_DUE} LIMIT ?) AS due"
 _DUE_ORDER = "ORDER BY look_at, run_at, key"
 _EXPIRED = "WHERE state = 'claimed' AND app = ? AND queue = ? AND expires <= ? ORDER BY expires LIMIT ?"
 _EXPIRED_LANED = (
