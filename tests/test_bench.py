@@ -34,7 +34,6 @@ AT_ANY_SPEED = (
     "commands run twice",
     "calls dropped, or made twice",
     "tasks run twice, Redis, appendfsync everysec",
-    "tasks run twice, PostgreSQL, fsync",
 )
 
 
@@ -46,7 +45,10 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def found_by(name: str) -> dict[str, Any]:
-    ended = run(name, "--tiny", "-o", "json")
+    server = (
+        ("--on", "redis-everysec") if name == "queues" else ()
+    )  # it starts workers on each of its servers
+    ended = run(name, *server, "--tiny", "-o", "json")
     lines = ended.stdout.splitlines()
     # 1: a limit is missed, which may happen in this size.  A crash has the same code, and prints nothing.
     assert ended.returncode in (0, 1) and len(lines) == 1, ended.stderr

@@ -187,7 +187,7 @@ _numbers = count(1)
 
 
 def new_name() -> str:
-    """Of a database that nobody else has."""
+    """Return a name for a new database."""
     return f"tests_{os.getpid()}_{next(_numbers)}"
 
 

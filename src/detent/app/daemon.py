@@ -44,8 +44,8 @@ class DaemonOptions(NamedTuple):
     worker: WorkerOptions | None = None  # set if it processes messages
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # shown on a terminal after the start
-    listeners: Sequence[Listener] = ()
     telemetry: TelemetryOptions = TelemetryOptions()
+    listeners: Sequence[Listener] = ()
 
 
 def with_tasks(options: DaemonOptions, app: Detent) -> DaemonOptions:

@@ -69,17 +69,15 @@ def routes(observer: Observer) -> list[Route]:
 
 def _metrics_route(source: Source) -> Handler | None:
     """The metrics of the whole store; None without prometheus_client."""
-    if find_spec("prometheus_client") is None or find_spec("detent.observe.metrics") is None:
+    if find_spec("prometheus_client") is None:
         return None
-    from detent.observe.metrics.store_wide import (  # type: ignore[import-not-found,unused-ignore]
-        render_store,
-    )
+    from detent.observe.metrics import render_store
 
     shared = Shared()
 
     def render() -> bytes:
         jobs = [job for manifest in source.manifests.values() for job in manifest.jobs]
-        return bytes(render_store(source.store, source.store.apps(), jobs))
+        return render_store(source.store, source.store.apps(), jobs)
 
     async def metrics(request: Request) -> Response:
         text = await shared.get("metrics", METRICS_S, lambda: in_thread(render))

@@ -94,7 +94,7 @@ def test_a_newer_schema_is_refused(server: MysqlServer, store: MysqlStore) -> No
         store.look("a")
 
 
-def test_nobody_at_the_port_is_unavailable() -> None:
+def test_a_port_without_a_server_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="did not answer"):
         MysqlStore("mysql://me:s3cret@127.0.0.1:1/db").look("a")
 

@@ -45,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
         queues=queues,
         waits=not args.no_wait,
         worker=WorkerOptions(app.inbox(), False, args.concurrency, args.processes, args.cooldown),
-        listeners=app.listeners,
         telemetry=telemetry_of(args),
+        listeners=app.listeners,
     )
     return run(options, style_of(args.output, env))

@@ -78,7 +78,7 @@ local function new_epoch(replid)
   header.calm = steady + math.max(header.longest, least)
 end
 
--- How far the clock was set since the last call, and whether it moved in a way that nobody can explain.
+-- How far the clock was set since the last call, and whether it moved in a way that nothing explains.
 local function step_of(moved)
   if ARGV[3] ~= header.epoch then
     return math.min(moved, 0), moved > STEP_S

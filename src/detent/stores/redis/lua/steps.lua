@@ -44,7 +44,7 @@ end
 local function on_step(step, moved)
   header.version, is_changed = header.version + 1, true
   if step == 0 then
-    -- Nobody knows whether the clock was set: a claim whose work may go on gets a new ttl, once.
+    -- It is unknown whether the clock was set: a claim whose work may go on gets a new ttl, once.
     prolong(steady - moved, header.version, function(one)
       if moved > one.ttl / 2 and not one.is_doubted then
         one.is_doubted = true
