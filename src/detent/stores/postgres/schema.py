@@ -24,9 +24,9 @@ FILES = (TABLES, WORLD, Path(__file__).with_name("tables.sql"))
 _BEGIN_WORLD = f"""
 INSERT INTO world SELECT 1, gen_random_uuid()::text, '', {SYSTEM}, 0, now, now, 0, 0, 0 FROM clock() AS now
 """
-_MARK = f"""
-INSERT INTO schema_version VALUES (1, {VERSION}, {OLDEST})
-ON CONFLICT (one) DO UPDATE SET number = {VERSION}, oldest = {OLDEST}
+_MARK = """
+INSERT INTO schema_version VALUES (1, %s, %s)
+ON CONFLICT (one) DO UPDATE SET number = excluded.number, oldest = excluded.oldest
 """
 _RELATIONS = "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = %s"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
@@ -90,7 +90,7 @@ def _upgrade(link: Link, schema: str, have: int) -> None:
     link.db.execute("\n".join((tables, *_remarks(tables))).encode())
     if not have:
         link.db.execute(_BEGIN_WORLD.encode())
-    link.db.execute(_MARK.encode())
+    link.db.execute(_MARK.encode(), (VERSION, OLDEST))
 
 
 def _remarks(tables: str) -> Iterator[str]:
