@@ -261,7 +261,8 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case LastAsk():
             return int(said.split(b" ")[0]) if said else 0
         case Next():
-            return Upcoming(*[None if one is None else float(one) for one in said])
+            look_at, expires = (None if one is None else float(one) for one in said)
+            return Upcoming(look_at, expires)
 
 
 # Reads that need no call.
