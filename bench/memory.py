@@ -55,7 +55,7 @@ def look(process: NodeProcess, first: int, after: int) -> State:
 
 
 def _fence(process: NodeProcess) -> int:
-    return sum(fence or 0 for (fence,) in process.ask("SELECT fence FROM apps"))
+    return sum(number for (number,) in process.ask("SELECT number FROM fences"))
 
 
 def states(n: int, jobs: int) -> list[State]:

@@ -14,7 +14,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -38,7 +39,7 @@ QUICK = (
     "--max-connections=200",
 )
 PLAIN: dict[str, Any] = {"ssl_disabled": True}  # with TLS, PyMySQL loads all certificates for each connection
-TABLES = ("fires", "attempts", "cells", "asks", "jobs", "apps", "wakeups")
+TABLES = ("fires", "attempts", "cells", "asks", "jobs", "apps", "wakeups", "fences")
 
 
 class MysqlServer:
@@ -146,7 +147,7 @@ def open_for(url: str, path: Path) -> MysqlStore:
     name = f"race_{path.parent.name}".replace("-", "_").lower()[-60:]
     store = MysqlStore(f"{url.rpartition('/')[0]}/{name}")
     arguments = {
-        name: value for name, value in store.driver.links.address.arguments.items() if name != "database"
+        name: value for name, value in store.database.links.address.arguments.items() if name != "database"
     }
     with pymysql.connect(**arguments) as db, db.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE IF NOT EXISTS {name}")
@@ -194,16 +195,19 @@ def new_name() -> str:
 
 
 class ClockedStore(MysqlStore):
-    """Each statement that begins something also sets the clock of its session."""
+    """Sets the clock of the session of each connection before a call uses it."""
 
     def __init__(self, server: MysqlServer, database: str, clock: FakeClock) -> None:
         super().__init__(server.url(database), clock.monotonic)
-        self.clock, self.database, links = clock, database, self.driver.links
+        self.clock, self.schema, links = clock, database, self.database.links
         links.address.arguments.update(PLAIN)
-        self._start, links._start = links._start, self._clocked  # type: ignore[method-assign]
+        self._pooled, links.link = links.link, self._clocked  # type: ignore[method-assign]
 
-    def _clocked(self, within_s: int, statement: str, values: Sequence[Any] = ()) -> tuple[Link, Rows]:
-        return self._start(within_s, f"SET timestamp = {self.clock.wall()!r}; {statement}", values)
+    @contextmanager
+    def _clocked(self, *given: float) -> Iterator[Link]:
+        with self._pooled(*given) as link:
+            link.rows(f"SET timestamp = {self.clock.wall()!r}")
+            yield link
 
 
 class Databases:
@@ -228,7 +232,7 @@ class Databases:
         return ClockedStore(self.server, database, clock)
 
     def open_again(self, store: ClockedStore) -> ClockedStore:
-        return ClockedStore(self.server, store.database, store.clock)
+        return ClockedStore(self.server, store.schema, store.clock)
 
     def _make(self) -> str:
         database = self.server.new_database()

@@ -215,7 +215,7 @@ class ClockedStore(PostgresStore):
     @contextmanager
     def _clocked(self, *given: float) -> Iterator[Link]:
         with self._pooled(*given) as link:
-            link.run(f"SET detent.wall TO '{self.clock.wall()!r}'", PATIENCE_S)
+            link.value(f"SET detent.wall TO '{self.clock.wall()!r}'")
             yield link
 
 
@@ -265,10 +265,10 @@ $$ SELECT current_setting('detent.wall')::float8 $$
 """
 _EMPTY = """
 DO $$ DECLARE one record; BEGIN
-    FOR one IN SELECT id FROM apps LOOP EXECUTE format('DROP SEQUENCE %I', 'fence_' || one.id); END LOOP;
+    FOR one IN SELECT id FROM fences LOOP EXECUTE format('DROP SEQUENCE %I', 'fence_' || one.id); END LOOP;
 END $$;
 DELETE FROM fires; DELETE FROM attempts; DELETE FROM cells; DELETE FROM jobs; DELETE FROM asks;
-DELETE FROM apps;
+DELETE FROM apps; DELETE FROM fences;
 UPDATE world SET epoch = gen_random_uuid()::text, previous = '', steps = 0, seen = clock(), born = clock(),
                  system = cluster() || left(pg_walfile_name(pg_current_wal_lsn()), 8), doubted = 0,
                  quarantined_until = 0, longest_ttl_s = 0

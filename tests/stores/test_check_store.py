@@ -88,7 +88,7 @@ def _mysql(_: Path) -> World:
     def restore(store: Store) -> Store:
         """Continue on another server that has a copy of the data."""
         assert isinstance(store, ClockedStore)
-        databases.server.sql("UPDATE world SET `system` = 'another'", database=store.database)
+        databases.server.sql("UPDATE world SET `system` = 'another'", database=store.schema)
         return reopen(store)
 
     return World(

@@ -87,7 +87,7 @@ def test_a_database_of_another_program_is_refused(server: MysqlServer) -> None:
 
 def test_a_newer_schema_is_refused(server: MysqlServer, store: MysqlStore) -> None:
     store.look("a")
-    database = store.driver.links.address.arguments["database"]  # type: ignore[attr-defined]
+    database = store.database.links.address.arguments["database"]
     server.sql("UPDATE detent_version SET number = 9, oldest = 9", database=database)
     store.close()
     with pytest.raises(StoreMismatch, match="schema 9, and this version of detent supports at most 1"):
@@ -166,13 +166,13 @@ def test_a_unit_of_work_that_the_server_ended_is_repeated(
 
 def server_closes(store: MysqlStore) -> None:
     """End the session of this thread's transaction."""
-    open_link = store.driver._mine.open.session.link  # type: ignore[attr-defined]
-    with closing(store.driver.links.open()) as other:  # type: ignore[attr-defined]
+    open_link = store.driver._mine.open.session._link  # type: ignore[attr-defined]
+    with closing(store.database.links.open()) as other:
         other.rows("KILL %s", (open_link.db.thread_id(),))
 
 
 def _url(store: MysqlStore, server: MysqlServer) -> str:
-    return server.url(store.driver.links.address.arguments["database"])  # type: ignore[attr-defined]
+    return server.url(store.database.links.address.arguments["database"])
 
 
 def test_a_text_that_is_too_long_is_refused_and_not_cut(store: MysqlStore) -> None:
@@ -188,6 +188,6 @@ def test_keys_differ_by_case_and_trailing_spaces(store: MysqlStore) -> None:
 
 def test_all_connections_busy_is_an_error_with_advice(server: MysqlServer) -> None:
     with closing(MysqlStore(server.url(server.new_database()) + "?pool_size=1")) as store:
-        place = store.driver.links._place  # type: ignore[attr-defined]
-        with place(1), pytest.raises(StoreUnavailable, match="raise pool_size"), place(1):
+        link = store.database.links.link
+        with link(), pytest.raises(StoreUnavailable, match="raise pool_size"), link(1):
             pass

@@ -60,7 +60,7 @@ def test_new_clients_do_not_keep_a_dead_claim_alive(clocked: ClockedStore, clock
 
 def test_a_client_whose_clock_stood_still_shortens_no_claim(clocked: ClockedStore, clock: FakeClock) -> None:
     frozen = FakeClock()
-    with closing(ClockedStore(shared_mysql(), clocked.database, frozen)) as sleeper:
+    with closing(ClockedStore(shared_mysql(), clocked.schema, frozen)) as sleeper:
         for store in (clocked, sleeper):
             store.look("a")
         frozen.step_wall(61)
@@ -76,12 +76,12 @@ def test_a_restored_backup_begins_a_new_epoch(clocked: ClockedStore, clock: Fake
     """A node that saw a newer state notices it, although the server is the same."""
     clocked.put([fire("a.b@1"), fire("a.c@1")])
     first = Asker(clocked).claim_one(limit=1)
-    ((backup,),) = shared_mysql().sql("SELECT seen FROM world", database=clocked.database)
+    ((backup,),) = shared_mysql().sql("SELECT seen FROM world", database=clocked.schema)
     for _ in range(3):
         clock.pass_time(1)
         clocked.note("a", "some", "text")
     epoch = clocked.look("a").epoch
-    shared_mysql().sql("UPDATE world SET seen = %s", backup, database=clocked.database)
+    shared_mysql().sql("UPDATE world SET seen = %s", backup, database=clocked.schema)
     assert clocked.look("a").epoch != epoch
     assert Asker(clocked, "n2").claim() == [], "it is in quarantine"
     clock.pass_time(TTL_S + 1)
@@ -91,7 +91,7 @@ def test_a_restored_backup_begins_a_new_epoch(clocked: ClockedStore, clock: Fake
 
 
 def test_doctor_reports_a_server_that_does_not_sync(clocked: ClockedStore) -> None:
-    url = shared_mysql().url(clocked.database)
+    url = shared_mysql().url(clocked.schema)
     durable, failover = promise_of(url)
     assert (durable.state, failover.state) == ("weak", "ok")
     assert "innodb_flush_log_at_trx_commit = 0" in durable.found

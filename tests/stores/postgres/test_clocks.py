@@ -151,10 +151,10 @@ def test_a_slow_call_is_not_taken_for_a_step_of_the_clock(clocked: ClockedStore,
     clocked.put([fire("a.b@1")], delay_s=20.0)
     clock.pass_time(0.25)
     readings = iter([clock.monotonic(), clock.monotonic() + 12])  # when it was asked, and answered
-    clocked.driver.boottime = lambda: next(readings)
+    clocked.observer.boottime = lambda: next(readings)
     clocked.notes("a")
     clock.pass_time(12)
-    clocked.driver.boottime = clock.monotonic
+    clocked.observer.boottime = clock.monotonic
     assert clocked.notes("a") == []
     clock.pass_time(7.75)
     assert keys(Asker(clocked).claim()) == ["a.b@1"]
@@ -167,9 +167,9 @@ def test_a_claim_of_a_delayed_call_has_its_full_ttl(clocked: ClockedStore, clock
         node = Asker(other, "n2")
         other.notes("a")
         clock.pass_time(6)
-        clocked.driver.boottime = lambda: clock.monotonic() - 6  # when it was sent
+        clocked.observer.boottime = lambda: clock.monotonic() - 6  # when it was sent
         claim = Asker(clocked).claim_one()
-        clocked.driver.boottime = clock.monotonic
+        clocked.observer.boottime = clock.monotonic
         assert node.claim() == []
         clock.pass_time(TTL_S - 3)
         assert node.claim() == []

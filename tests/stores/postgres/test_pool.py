@@ -16,9 +16,9 @@ from tests.equipment.postgres_server import PATIENCE_S, Server, new_name, new_se
 from detent import Detent
 from detent.errors import StoreUnavailable, UsageError
 from detent.stores.base import Store
-from detent.stores.postgres.link import POOL_SIZE
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import open_store
+from detent.stores.sql.pool import SIZE
 from detent.testing.stores.fixtures import fire
 
 THREADS = 80
@@ -39,7 +39,7 @@ def test_more_threads_than_the_server_has_connections_lose_no_push(small: Server
         with ThreadPoolExecutor(THREADS) as threads:
             pushed = [threads.submit(store.put, [fire(f"a.b@{n}")]) for n in range(5 * THREADS)]
             assert [one.result(PATIENCE_S) for one in pushed] == [[True]] * len(pushed)
-        assert len(_sessions(small)) == POOL_SIZE
+        assert len(_sessions(small)) == SIZE
 
 
 def test_threads_that_open_the_store_of_an_app_at_once_share_one_pool(server: Server) -> None:
@@ -65,7 +65,7 @@ def test_the_error_of_a_busy_pool_says_how_to_enlarge_it(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(PostgresStore(f"{server.url}&pool_size=1", new_name())) as store:
-        monkeypatch.setattr("detent.stores.postgres.driver.SOON_S", 0.2)
+        monkeypatch.setattr("detent.stores.sql.driver.SOON_S", 0.2)
         busy = pytest.raises(StoreUnavailable, match=r"all 1 connections .* raise pool_size")
         with store._links.link(), busy:
             store.notes("a")
@@ -106,5 +106,5 @@ def _sessions(server: Server, name: str = "detent") -> set[int]:
 def test_a_server_that_cannot_be_reached_is_reported_at_once_with_the_reason(tmp_path: Path) -> None:
     store = PostgresStore(f"postgresql://me@/shop?host={tmp_path}")
     with closing(store), ThreadPoolExecutor(1) as threads:
-        call = threads.submit(store._links.call, "notes", "{}", 100 * PATIENCE_S)
+        call = threads.submit(store.notes, "a")
         assert "No such file or directory" in str(call.exception(PATIENCE_S))

@@ -116,9 +116,9 @@ def test_a_waiter_is_woken_when_the_transaction_commits(
     server: Server, store: PostgresStore, is_deaf: bool
 ) -> None:
     store.wait("a", 0.01)
-    store.driver.listener.is_deaf = is_deaf
+    store.listener.is_deaf = is_deaf
     if is_deaf:  # as behind a pooler
-        store.driver.listener._listening().run("UNLISTEN *", PATIENCE_S)
+        store.listener._listening().value("UNLISTEN *")
     with psycopg.connect(server.url) as db, ThreadPoolExecutor(1) as pool:
         store.put_in(db, [message("a.b@1")])
         assert not store.wait("a", 3 * LOOK_OFTEN_S)

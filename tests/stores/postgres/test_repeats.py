@@ -35,8 +35,8 @@ class Caller(PostgresStore):
         super().__init__(server.url, schema, lambda: self.at_s)
 
     def knows(self, memory: tuple[str, float], at_s: float) -> Caller:
-        self.driver._recollection = Recollection()
-        self.driver._recollection.learn(*memory, 0.0, 0.0)
+        self.observer.recollection = Recollection()
+        self.observer.recollection.learn(*memory, 0.0, 0.0)
         self.at_s = at_s
         return self
 

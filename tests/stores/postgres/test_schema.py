@@ -14,7 +14,7 @@ from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
 from detent.model import Ask
 from detent.rules.outcomes import CLAIM_GONE
-from detent.stores.postgres.link import Links, Silence
+from detent.stores.postgres.link import Links
 from detent.stores.postgres.schema import VERSION
 from detent.stores.postgres.store import PostgresStore
 from detent.stores.registry import open_store
@@ -124,21 +124,17 @@ def test_no_message_holds_a_password(url: str, error: type[Exception]) -> None:
 
 
 def test_a_wait_for_a_reply_times_out(server: Server) -> None:
-    links = Links(server.url, "none", lambda link: None)
-    link, began = links.open(), monotonic()
-    with pytest.raises(Silence, match="in time"):
-        link.run("SELECT pg_sleep(60)", 0.3)
+    links, began = Links(server.url, "none", lambda link: None), monotonic()
+    with pytest.raises(StoreUnavailable, match="in time"), links.link(0.3) as link:
+        link.value("SELECT pg_sleep(60)")
     assert monotonic() - began < PATIENCE_S
     assert not link.is_open
 
 
-def test_the_server_times_out_before_its_client(server: Server) -> None:
-    links = Links(server.url, "none", lambda link: None)
-    with closing(links), pytest.raises(StoreUnavailable, match="took too long"):
-        try:
-            links.open().call("SELECT pg_sleep(60)", 1.0)
-        except Exception as error:
-            raise links.explain(error) from error  # type: ignore[arg-type]
+def test_the_server_times_out_before_its_client(store: PostgresStore) -> None:
+    with pytest.raises(StoreUnavailable, match="took too long"), store.driver.hand("a"):
+        store.driver.look("a", [])
+        store.driver._mine.open.session.rows("SELECT pg_sleep(60)")
 
 
 def test_an_ask_whose_backend_was_killed_is_repeated_with_its_number(

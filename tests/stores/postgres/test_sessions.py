@@ -253,7 +253,7 @@ def test_a_wakeup_of_another_connection_arrives(server: Server, store: PostgresS
         assert store.wait("a", PATIENCE_S)
         other.put([fire("z.b@1")])
         assert not store.wait("a", 0.3), "that was for another app"
-    assert not store.driver.listener.is_deaf
+    assert not store.listener.is_deaf
 
 
 def test_a_notified_wakeup_is_not_counted_as_missed(
@@ -265,7 +265,7 @@ def test_a_notified_wakeup_is_not_counted_as_missed(
             assert waits(store, lambda number=number: other.put([fire(f"a.b@{number}")]))
             for _ in range(3):
                 assert not store.wait("a", 0.02)
-    assert not store.driver.listener.is_deaf
+    assert not store.listener.is_deaf
 
 
 def test_without_notifications_a_waiter_polls(
@@ -273,11 +273,11 @@ def test_without_notifications_a_waiter_polls(
 ) -> None:
     monkeypatch.setattr("detent.stores.postgres.listen.LOOK_SELDOM_S", 0.1)
     assert not store.wait("a", 0.01)
-    link = store.driver.listener._link
+    link = store.listener._link
     assert link is not None
-    link.run("UNLISTEN *", PATIENCE_S)  # as behind a pooler, where LISTEN is of another session
+    link.value("UNLISTEN *")  # as behind a pooler, where LISTEN is of another session
     assert waits(store, lambda: store.put([fire("a.b@1")]))
-    assert store.driver.listener.is_deaf
+    assert store.listener.is_deaf
     assert waits(store, lambda: store.put([fire("a.b@2")]))
 
 
@@ -285,7 +285,7 @@ def test_close_ends_a_wait(store: PostgresStore) -> None:
     assert not store.wait("a", 0.01)
     with ThreadPoolExecutor(1) as pool:
         began, call = monotonic(), pool.submit(store.wait, "a", 60.0)
-        wait_until(lambda: store.driver.listener._waiting.locked())
+        wait_until(lambda: store.listener._waiting.locked())
         store.close()
         assert call.result(PATIENCE_S) is False
     assert monotonic() - began < PATIENCE_S

@@ -51,7 +51,8 @@ class Backlog:
 
     def ask(self, limit: int = 32) -> Grants:
         self.asks, self.steps = self.asks + 1, 0
-        db = self.store.driver.file._mine.link.db
+        with self.store.driver.file.reading() as link:
+            db = link.db
         db.set_progress_handler(self._step, 1000)
         grants = self.store.claim(Ask("a", "n1", self.asks, limit))
         db.set_progress_handler(None, 0)
@@ -140,7 +141,8 @@ def test_an_old_message_among_thousands_of_late_fires_starts_soon(backlog: Open,
     one = backlog(Policy("Forbid", catch_up="skip"), 8 * LOOKS_MAX)
     (first,) = one.ask(1).claims[:1]
     at = first.fire.due_at + timedelta(seconds=(number + 3) * LOOKS_MAX // JOBS)
-    db = one.store.driver.file._mine.link.db
+    with one.store.driver.file.reading() as link:
+        db = link.db
     message = first.fire._replace(key="a.m@1", job="a.m", lane="", origin="push", start_by=None)
     one.store.put([message])
     db.execute(

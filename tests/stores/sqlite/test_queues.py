@@ -121,7 +121,8 @@ def steps(store: SqliteStore, call: Callable[[], object]) -> int:
         nonlocal count
         count += 1
 
-    db = store.driver.file._mine.link.db
+    with store.driver.file.reading() as link:
+        db = link.db
     db.set_progress_handler(step, 100)
     call()
     db.set_progress_handler(None, 0)

@@ -1,25 +1,35 @@
 """Receipts in PostgreSQL: a schema of their own, `detent_receive`, whose functions are in `postgres.sql`.
 
-Each call is one round trip with a bounded wait.
+Each call is one transaction, and every wait has a limit.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 from itertools import count
 from typing import Any
 
+from detent.errors import StoreUnavailable
 from detent.receive.receipts.base import PRUNE_EVERY, PRUNE_MAX, Arrival, BeginResult, ReceiptOptions
 from detent.receive.receipts.clock import ClockMemory, Reading
-from detent.stores.postgres.link import SOON_S, Link, Links
+from detent.stores.engine.unit import Conflict
+from detent.stores.postgres.link import Link, Links
 
+TRIES = 4  # of a call that failed with a deadlock
+LIMIT_MS = 4000  # of a statement; less than the client waits
 SCHEMA = "detent_receive"
 _EXISTS = (  # not to_regclass(): a session caches a negative result
     "SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
     f" WHERE nspname = '{SCHEMA}' AND relname = 'clock'"
 )
+
+_SETTINGS = f"""
+SELECT set_config('synchronous_commit', 'on', true), set_config('jit', 'off', true),
+       set_config('statement_timeout', '{LIMIT_MS}', true), set_config('lock_timeout', '{LIMIT_MS}', true)
+""".encode()
 
 
 class PostgresReceipts:
@@ -48,20 +58,26 @@ class PostgresReceipts:
         memory, asked_at = self._clock.recall()
         document = {**arrival._asdict(), "job": f"{arrival.app}.{arrival.job}", **fields}
         document["memory"] = memory._asdict()
-        answer = json.loads(self._links.call(verb, json.dumps(document), SOON_S))
+        answer = self._answer(verb, json.dumps(document))
         self._clock.learn(Reading(*answer["reading"]), asked_at)
         return answer
+
+    def _answer(self, verb: str, document: str) -> Any:
+        """Call a function of the schema.  A deadlock has changed nothing: the call is repeated."""
+        for _ in range(TRIES):
+            with suppress(Conflict), self._links.link() as link, link.db.pipeline(), link.db.transaction():
+                link.db.execute(_SETTINGS)
+                call = f"SELECT {SCHEMA}.{verb}(%s::jsonb)".encode()
+                link.is_committing = True  # with the end of this block
+                return link.db.execute(call, (document,)).fetchall()[0][0]
+        raise StoreUnavailable(f"the receipts in {self._links.name} are too busy: try again")
 
 
 def _prepare(link: Link) -> None:
     """Create the schema if it does not exist.  One process does it; the others wait."""
-    if link.run(_EXISTS, SOON_S) != "0":
+    if link.value(_EXISTS):
         return
-    script = (files("detent.receive.receipts") / "postgres.sql").read_text(encoding="utf-8")
-    link.run(f"BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA}', 0))", SOON_S)
-    try:
-        if link.run(_EXISTS, SOON_S) == "0":
-            link.run(script, SOON_S)
-    finally:
-        if link.is_open:
-            link.run("COMMIT", SOON_S)  # after an error it rolls back
+    with link.db.transaction():
+        link.value(f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA}', 0))")
+        if not link.value(_EXISTS):
+            link.db.execute((files("detent.receive.receipts") / "postgres.sql").read_bytes())

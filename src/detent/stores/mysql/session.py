@@ -1,17 +1,37 @@
-"""Executes the statements of `stores.sql` in a transaction of MySQL or MariaDB."""
+"""Executes the statements of `stores.sql` in a transaction of MySQL or MariaDB.
+
+A statement without a result is sent with the next one that has a result.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from detent.stores.base import leap
 from detent.stores.engine.unit import Conflict
-from detent.stores.mysql.link import Link
-from detent.stores.sql.columns import STATE
-from detent.stores.sql.dialect import Rows, Statement
+from detent.stores.mysql.link import IDLE_S, Link
+from detent.stores.sql import driver
+from detent.stores.sql.dialect import (
+    UPDATE_FIRE,
+    Reading,
+    Rows,
+    Statement,
+    bound,
+    inserting,
+    key_of,
+    on_conflict,
+)
+from detent.stores.sql.pool import REST_S
 from detent.stores.sql.queries import UNSUCCESSFUL
+from detent.stores.sql.server import HEADER
+from detent.stores.sql.writes import Stamp
+
+NOW = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1e6"  # no time zone has a part in it
+STATEMENT_MAX = 1 << 20  # characters of statements that are sent together
 
 
 class MysqlSession:
@@ -19,55 +39,100 @@ class MysqlSession:
     INSERT_TELLS, APART = False, ""
     FLOOR = "FLOOR({})"
     EACH, AMONG = "each_of(?)", "IN (SELECT value FROM each_of(?))"  # `_translated` replaces them
+    WALL, STEADY = Reading("@detent_wall"), Reading("@detent_steady")
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, link: Link, system: str) -> None:
+        self._link, self._system = link, system  # what identifies the server
+        self._waiting: list[str] = []
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         return self.several([(statement, values)])[0]
 
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
-        return self.link.several([(_translated(text), values) for text, values in statements])
+        count = len(self._waiting)
+        for text, values in statements:
+            self._send(text, [values])
+        texts, self._waiting = self._waiting, []
+        return self._link.all_rows("; ".join(texts))[count:] if texts else []
 
     def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
         found = self.several([(statement, (text, *values)) for text in texts])
         return [row for rows in found for row in rows]
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        self.link.send(_translated(statement), (tuple(map(_finite, row)) for row in values))
+        self._send(statement, values)
+        if sum(map(len, self._waiting)) > STATEMENT_MAX:
+            self.several([])
+
+    def _send(self, statement: str, all_values: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement for each row of values, before the next one that returns rows."""
+        text = _translated(statement)
+        with self._link.db.cursor() as cursor:
+            self._waiting += [cursor.mogrify(*bound(text, values, _finite)) for values in all_values]
 
     def array(self, values: Iterable[str]) -> list[str | None]:
         return list(values) or [None]
 
+    def hint(self, index: str) -> str:
+        return f"FORCE INDEX ({index})"
+
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """A fire that another transaction has inserted meanwhile is a conflict.  Not `INSERT IGNORE`, which
         also accepts a text that is too long, and cuts it."""
-        statement = _insert(table, tuple(columns), 0)
+        statement = f"{inserting(table, tuple(columns))} ON CONFLICT DO NOTHING"
         if table != "fires":
-            self.link.send(statement, sorted(map(tuple, rows)))  # locked in one order, against deadlocks
-        elif rows and self.link.insert(statement, rows) != len(rows):
-            raise Conflict
+            self._send(statement, sorted(map(tuple, rows)))  # locked in one order, against deadlocks
+        elif rows:
+            self.several([])
+            text = bound(_translated(statement), (), _finite)[0]
+            with self._link.db.cursor() as cursor:  # PyMySQL makes one statement of many rows
+                if cursor.executemany(text, rows) != len(rows):
+                    raise Conflict
 
     def upsert(
-        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], keys: int = 1
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], changes: str = ""
     ) -> None:
-        self.link.send(_insert(table, tuple(columns), keys), sorted(rows, key=lambda row: tuple(row[:keys])))
-
-    def delete(self, table: str, column: str, ids: Sequence[int]) -> None:
-        self.run_many(f"DELETE FROM {table} WHERE {column} = ?", [(id,) for id in ids])
-
-    def update_jobs(self, column: str, rows: Sequence[tuple[float, str]], *, grows: bool = False) -> None:
-        if grows:
-            text = f"UPDATE jobs SET {column} = ? WHERE job = ? AND ({column} IS NULL OR {column} < ?)"
-            self.run_many(text, [(at, job, at) for at, job in rows])
-        else:
-            self.run_many(f"UPDATE jobs SET {column} = ? WHERE job = ?", rows)
+        statement = f"{inserting(table, tuple(columns))} {on_conflict(table, columns, changes)}"
+        keys = len(key_of(table, columns))
+        self._send(statement, sorted(rows, key=lambda row: tuple(row[:keys])))
 
     def update_fires(self, rows: Sequence[Sequence[Any]]) -> None:
-        self.link.send(_UPDATE, rows)
+        self.run_many(UPDATE_FIRE, rows)
 
-    def hint(self, index: str) -> str:
-        return f"FORCE INDEX ({index})"
+    def inserted(self, keys: frozenset[str]) -> frozenset[str]:
+        return keys
+
+    # Transactions.
+
+    def begin(self, app: str) -> list[Statement]:
+        limit = f"SET SESSION wait_timeout = {IDLE_S}"
+        return [(limit, ()), ("START TRANSACTION", ()), *self.header(app, 0)]
+
+    def header(self, app: str, fences: int) -> list[Statement]:
+        steady = "SET @detent_steady = @detent_wall - (SELECT steps FROM world)"
+        header = f"SELECT {HEADER}, @detent_wall, {self._system} FROM world LEFT JOIN apps ON app = ?"
+        newest = [driver.fence_of(self, app)] if fences else []
+        return [*newest, (f"SET @detent_wall = {NOW}", ()), (steady, ()), (header, (app,))]
+
+    def end(self, statement: str) -> None:
+        self._send(statement, [()])
+        self._send(f"SET SESSION wait_timeout = {2 * REST_S}", [()])
+        self._link.is_committing = statement == "COMMIT"
+
+    def lock_world(self, *, exclusively: bool) -> Statement:
+        """Not the world itself, whose row is read and written at any time."""
+        return f"SELECT one FROM gate {'FOR UPDATE' if exclusively else 'LOCK IN SHARE MODE'}", ()
+
+    def stamp(self, found: list[Rows], app: str, fences: int) -> Stamp | None:
+        """The version is random, so that commits need not wait for each other to count."""
+        version, wall = int.from_bytes(os.urandom(8), "big") >> 2 | 1, found[-1][0][-2]
+        first = driver.give_fences(self, app, fences, found[0], leap(0, wall) + 1) if fences else 0
+        return Stamp(version, first)
+
+    raise_fences, wake_nodes = driver.raise_fences, driver.wake_nodes
+
+    def allow_more_time(self) -> None:
+        """The limit of a connection cannot be changed; no statement of a commit needs more."""
 
 
 def _finite(value: Any) -> Any:
@@ -81,20 +146,20 @@ def _translated(statement: str) -> str:
         statement = statement.removesuffix(" LIMIT ?") + " ORDER BY due DESC, key DESC LIMIT ?"
     for text, replacement in _REPLACEMENTS:
         statement = statement.replace(text, replacement)
-    return re.sub(r"(?<!`)\bkey\b(?!`)", "`key`", statement).replace("?", "%s")
+    for pattern, replacement in _PATTERNS:
+        statement = pattern.sub(replacement, statement)
+    return statement
 
 
-@lru_cache
-def _insert(table: str, columns: tuple[str, ...], keys: int) -> str:
-    """Without `keys`, a row whose key exists is left as it is."""
-    names = [f"`{name}`" for name in columns]
-    places = ", ".join(["%s"] * len(columns))
-    changes = [f"{name} = VALUES({name})" for name in names[keys:]] if keys else [f"{names[0]} = {names[0]}"]
-    begin = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"
-    return f"{begin} ON DUPLICATE KEY UPDATE {', '.join(changes)}"
-
-
-_UPDATE = f"UPDATE fires SET {', '.join(f'{name} = %s' for name in STATE)} WHERE id = %s"
+_PATTERNS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(INSERT INTO \w+ \()(\w+)(.*) ON CONFLICT DO NOTHING", r"\1\2\3 ON DUPLICATE KEY UPDATE \2 = \2"),
+        (r"ON CONFLICT \([^)]+\) DO UPDATE SET", "ON DUPLICATE KEY UPDATE"),
+        (r"\bexcluded\.(\w+)", r"VALUES(\1)"),
+        (r"(?<!`)\b(key|system)\b(?!`)", r"`\1`"),
+    )
+]
 # A statement that locks rows must find them by an index.  Without a hint, the server reads all rows of a
 # small table, and waits for those that others have locked.  An index serves `parked = 1`, not `parked`.
 _DUE = "FROM fires WHERE state = 'pending' AND app"

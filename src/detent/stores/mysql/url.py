@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from detent.errors import UsageError
+from detent.stores.sql.pool import SIZE, read_size
 from detent.text import quote
 
-POOL_SIZE, POOL_SIZE_MAX = 10, 1000  # connections of one process
 PARAMETERS = ("pool_size", "ssl_ca", "unix_socket")
 _USE = 'use "mysql://USER:PASSWORD@HOST:PORT/DATABASE"'
 _BAD = 'bad store "mysql:": '
@@ -40,9 +40,7 @@ def read_url(url: str) -> Address:
         raise UsageError(f"{_BAD}it names no database; {_USE}")
     if unknown := sorted(set(given) - set(PARAMETERS)):
         raise UsageError(f"{_BAD}unknown parameter {quote(unknown[0])}; allowed are {', '.join(PARAMETERS)}")
-    host, size = parts.hostname or "localhost", given.pop("pool_size", str(POOL_SIZE))
-    if not (size.isascii() and size.isdecimal() and 1 <= int(size) <= POOL_SIZE_MAX):
-        raise UsageError(f"{_BAD}pool_size is {quote(size)}; use a number from 1 to {POOL_SIZE_MAX:,}")
+    host, size = parts.hostname or "localhost", read_size(given.pop("pool_size", str(SIZE)), "mysql")
     login = {"user": unquote(parts.username or ""), "password": unquote(parts.password or "")}
     arguments = {"host": host, "port": port, "database": database, **login, **given}
-    return Address(quote(f"mysql://{host}:{port}/{database}"), arguments, int(size))
+    return Address(quote(f"mysql://{host}:{port}/{database}"), arguments, size)

@@ -6,13 +6,13 @@ Without `pg_monitor`, a user sees only the number of standbys.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from detent.errors import DetentError
 from detent.stores.base import Diagnosis
-from detent.stores.postgres.link import SCHEMA, SOON_S, Link, Links, Refusal, Silence
+from detent.stores.postgres.link import SCHEMA, Links
 from detent.text import plural
 
 AGAIN = "a fire may be launched again, with the same key and a higher fence"
@@ -89,11 +89,6 @@ def _connections(settings: Mapping[str, Any]) -> Diagnosis:
 def _look(url: str) -> Mapping[str, Any]:
     """Read the settings.  Creates nothing; raises for a standby."""
     links = Links(url, SCHEMA, lambda link: None)
-    link: Link = links.open()
-    try:
-        found: Mapping[str, Any] = json.loads(link.run(_LOOK, SOON_S))
+    with closing(links), links.link() as link:
+        found: Mapping[str, Any] = link.value(_LOOK)
         return found
-    except (Refusal, Silence) as error:
-        raise links.explain(error) from error
-    finally:
-        link.close()

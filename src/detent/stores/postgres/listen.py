@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from detent import clock
-from detent.stores.postgres.link import SOON_S, Link, Links, Refusal, Silence
+from detent.stores.postgres.link import Link, Links
 
 SLICE_S = 0.25  # how often it checks whether `close` was called
 LOOK_OFTEN_S = 0.25  # if notifications do not arrive
@@ -32,15 +32,14 @@ class Listener:
         if not self._waiting.acquire(timeout=seconds):
             return False
         try:
-            link = self._listening()
-            while (left := until - clock.monotonic()) > 0 and not closing.is_set():
-                if heard := link.heard(min(left, SLICE_S)):
-                    self.is_deaf, self._wakeups = False, None
-                if app in heard or self._missed_one(link):
-                    return True
+            with self._links.errors():
+                link = self._listening()
+                while (left := until - clock.monotonic()) > 0 and not closing.is_set():
+                    if heard := _heard(link, min(left, SLICE_S)):
+                        self.is_deaf, self._wakeups = False, None
+                    if app in heard or self._missed_one(link):
+                        return True
             return False
-        except (Refusal, Silence) as error:
-            raise self._links.explain(error) from error
         finally:
             self._waiting.release()
 
@@ -54,7 +53,7 @@ class Listener:
     def _listening(self) -> Link:
         if self._link is None or not self._link.is_open:
             link = self._links.open()
-            link.run(f'LISTEN "{self._links.schema}"', SOON_S)
+            link.value(f'LISTEN "{self._links.schema}"')
             self._wakeups, self._link = self._count(link), link
         return self._link
 
@@ -67,7 +66,7 @@ class Listener:
         if self._wakeups is None or wakeups == self._wakeups:
             self._wakeups = wakeups
             return False
-        if not self.is_deaf and link.heard(NOTIFIED_S):
+        if not self.is_deaf and _heard(link, NOTIFIED_S):
             self._wakeups = wakeups
             return True
         self.is_deaf, self._wakeups = True, wakeups
@@ -76,4 +75,9 @@ class Listener:
     def _count(self, link: Link) -> int:
         self._looked_at = clock.monotonic()
         wakeups = f'SELECT last_value + is_called::integer FROM "{self._links.schema}".wakeups'
-        return int(link.run(wakeups, SOON_S))
+        return int(link.value(wakeups))
+
+
+def _heard(link: Link, within_s: float) -> list[str]:
+    """Wait for notifications; returns their payloads, empty after `within_s`."""
+    return [one.payload for one in link.db.notifies(timeout=within_s, stop_after=1)]

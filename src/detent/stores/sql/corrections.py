@@ -12,8 +12,7 @@ def correct(session: Session, correction: Correction, version: int, new_epoch: s
     """Correct the fires and charges, and the row of the table `world`, which is returned."""
     now, world = correction.now, correction.world
     if step := correction.step:
-        session.run_many(_MOVE_DELAYS, [(step,)])
-        session.run_many(_UNPARK_ALL, [(version,)])
+        move_delays(session, step, version)
         if step < 0:
             session.run_many(_MOVE_CLAIMS, [(step, version, correction.since)])
         session.run_many(_SHORTEN_CLAIMS, [(now, version, now)])
@@ -23,10 +22,20 @@ def correct(session: Session, correction: Correction, version: int, new_epoch: s
     if step or correction.stretch:
         _correct_charges(session, correction, version)
     if correction.is_new_epoch:
-        calm = max(world.quarantined_until, now + _longest_pending_s(session))
+        calm = max(world.quarantined_until, now + longest_pending_s(session))
         world = world._replace(epoch=new_epoch, quarantined_until=calm)
     session.upsert("world", ("one", *World._fields), [(1, *world)])
     return world
+
+
+def move_delays(session: Session, step: float, version: int) -> None:
+    """After a step of the wall clock: retries and delays move with it, because they are durations."""
+    session.run_many(_MOVE_DELAYS, [(step,)])
+    unpark_all(session, version)
+
+
+def unpark_all(session: Session, version: int) -> None:
+    session.run_many(_UNPARK_ALL, [(version,)])
 
 
 def _correct_charges(session: Session, correction: Correction, version: int) -> None:
@@ -35,7 +44,7 @@ def _correct_charges(session: Session, correction: Correction, version: int) -> 
     session.run_many(_SET_CHARGES, moved)
 
 
-def _longest_pending_s(session: Session) -> float:
+def longest_pending_s(session: Session) -> float:
     """A fire that is pending may have been claimed by the claim that was lost, for the time of its policy."""
     policies = session.rows("SELECT DISTINCT policy FROM fires WHERE state = 'pending'")
     return max((policy_of(text).claim_s for (text,) in policies), default=0.0)

@@ -11,7 +11,7 @@ from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
 from detent.rules.tallies import BOUNDS_S, NEVER_RAN, tally_of
 from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
 from detent.stores.engine.claiming import CHARGE_PREFIX
-from detent.stores.engine.driver import Header
+from detent.stores.engine.driver import Header, Progress
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
 from detent.stores.engine.unit import live_graces, live_note
@@ -19,7 +19,7 @@ from detent.stores.search import page
 from detent.stores.sql import columns
 from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session
-from detent.stores.sql.writes import delete_fires
+from detent.stores.sql.writes import delete_fires, write_progress
 
 Condition = tuple[str, list[Any]]  # the text of a condition, and its values
 
@@ -52,11 +52,10 @@ def _attempts(session: Session, records: Sequence[Record], *, is_whole: bool) ->
     attempts: dict[int, list[Attempt]] = {}
     ids = ", ".join(str(record.id) for record in records if record.recorded)
     if ids:
-        columns = ", ".join(ATTEMPT[:-1]) + (", tail" if is_whole else ", ''")
+        columns = ", ".join(ATTEMPT if is_whole else ATTEMPT[:-1])
         found = session.rows(f"SELECT {columns} FROM attempts WHERE fire IN ({ids}) ORDER BY fire, number")
         for fire, *rest in found:
-            tail = rest.pop() if is_whole else b""
-            attempts.setdefault(fire, []).append(attempt_of((*rest[: len(ATTEMPT) - 2], tail)))
+            attempts.setdefault(fire, []).append(attempt_of((*rest,) if is_whole else (*rest, b"")))
     return attempts
 
 
@@ -188,16 +187,13 @@ def prune(session: Session, found: Sequence[tuple[int, str]]) -> int:
     keys = {key for _, key in found}
     among = f"state = 'over' AND key {session.AMONG}"
     statement = f"SELECT id, key, job, due, origin FROM fires WHERE {among}"
-    wanted, gone, reached = set(found), [], dict[str, float]()
+    wanted, gone, reached = set(found), [], list[Progress]()
     for id, key, job, due, origin in session.rows(statement, (session.array(sorted(keys)),)):
         if (id, key) in wanted:
             gone.append(id)
             if origin == "schedule":
-                reached[job] = max(due, reached.get(job, due))
-    session.insert(
-        "jobs", ("job", "app", "revision", "version"), [(job, app_of(job), "", 0) for job in reached]
-    )
-    session.update_jobs("reached", [(at, job) for job, at in reached.items()], grows=True)
+                reached.append(Progress(job, reached=due))
+    write_progress(session, reached)
     delete_fires(session, gone)
     return len(gone)
 

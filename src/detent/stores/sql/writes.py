@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from detent.stores.base import app_of
-from detent.stores.engine.driver import Group, Wake, Write
+from detent.stores.engine.driver import Expect, Group, Progress, Wake, Write
 from detent.stores.sql.columns import ATTEMPT, COLUMNS, attempt_values, fire_values, state_values
 from detent.stores.sql.dialect import Rows, Session, Statement, Steps
 from detent.stores.sql.reads import PARKED, parked_queues
@@ -46,6 +46,19 @@ class Versions:
         if stored is None or stored.version != write.version:
             return False
         return not write.must_live or (stored.state == "claimed" and stored.expires > steady)
+
+
+def asking(session: Session, expect: Expect) -> Steps[bool]:
+    """Lock the node's newest ask.  Returns whether this one is newer."""
+    if expect.ask is None:
+        return True
+    node, number = expect.ask
+    newest = f"SELECT number FROM asks WHERE node = ? {session.LOCK}", (node,)
+    (found,) = yield [newest]
+    if not found:  # a row that does not exist cannot be locked
+        session.insert("asks", ("node", "number", "asked_at"), [(node, 0, 0.0)])
+        (found,) = yield [newest]
+    return bool(number > found[0][0])
 
 
 def locking(session: Session, app: str, groups: Sequence[Group], *, waits: bool = True) -> Steps[Versions]:
@@ -101,7 +114,7 @@ def write_groups(
         (*state_values(write.record, *stamp), stored[write.record.fire.key].id) for write in changed
     ])  # fmt: skip
     attempts = [(stored[w.record.fire.key].id, w.attempt) for w in changed if w.attempt]
-    session.upsert("attempts", ATTEMPT, [attempt_values(fire, one) for fire, one in attempts], keys=2)
+    session.upsert("attempts", ATTEMPT, [attempt_values(fire, one) for fire, one in attempts])
     _write_cells(session, app, groups, stamp.version)
     _write_jobs(session, groups, stamp.version)
     return frozenset(write.record.fire.key for write in new if not write.version)
@@ -112,9 +125,9 @@ def _values(write: Write, stamp: Stamp) -> tuple[object, ...]:
 
 
 def delete_fires(session: Session, ids: Sequence[int]) -> None:
-    if ids:
-        session.delete("attempts", "fire", ids)
-        session.delete("fires", "id", ids)
+    among = ", ".join(map(str, ids))
+    for table, column in (("attempts", "fire"), ("fires", "id")) if ids else ():
+        session.run_many(f"DELETE FROM {table} WHERE {column} IN ({among})", [()])
 
 
 def _write_cells(session: Session, app: str, groups: Sequence[Group], version: int) -> None:
@@ -125,7 +138,7 @@ def _write_cells(session: Session, app: str, groups: Sequence[Group], version: i
     if touched:
         change = f"UPDATE cells SET version = ? WHERE app = ? AND name {session.AMONG}"
         session.run_many(change, [(version, app, session.array(name for _, name, _, _ in touched))])
-    session.upsert("cells", ("app", "name", "text", "version"), written, keys=2)
+    session.upsert("cells", ("app", "name", "text", "version"), written)
 
 
 def _write_jobs(session: Session, groups: Sequence[Group], version: int) -> None:
@@ -133,17 +146,19 @@ def _write_jobs(session: Session, groups: Sequence[Group], version: int) -> None
         (one.name, app_of(one.name), one.at, one.revision, version) for group in groups for one in group.jobs
     ]
     session.upsert("jobs", ("job", "app", "at", "revision", "version"), jobs)
-    progress = [one for group in groups for one in group.progress]
-    session.insert(
-        "jobs", ("job", "app", "revision", "version"), [(p.job, app_of(p.job), "", 0) for p in progress]
-    )
-    succeeded = {one.job: one.succeeded for one in progress if one.succeeded is not None}
-    reached: dict[str, float] = {}
+    write_progress(session, [one for group in groups for one in group.progress])
+
+
+def write_progress(session: Session, progress: Iterable[Progress]) -> None:
+    known: dict[str, Progress] = {}
     for one in progress:
-        if one.reached is not None:
-            reached[one.job] = max(one.reached, reached.get(one.job, one.reached))
-    session.update_jobs("succeeded", [(succeeded[job], job) for job in sorted(succeeded)])
-    session.update_jobs("reached", [(reached[job], job) for job in sorted(reached)], grows=True)
+        before = known.get(one.job, one)
+        reached = max((at for at in (one.reached, before.reached) if at is not None), default=None)
+        succeeded = before.succeeded if one.succeeded is None else one.succeeded
+        known[one.job] = Progress(one.job, succeeded, reached)
+    rows = [(one.job, app_of(one.job), "", 0, one.succeeded, one.reached) for one in known.values()]
+    columns = ("job", "app", "revision", "version", "succeeded", "reached")
+    session.upsert("jobs", columns, rows, changes=_PROGRESS)
 
 
 def unpark(session: Session, wakes: Iterable[Wake], version: int) -> bool:
@@ -189,6 +204,12 @@ def _locked(session: Session, statement: str, names: set[str], *more: str) -> St
 _FIRES = "SELECT key, id, version, state, expires FROM fires WHERE key {} ORDER BY key"
 _CELLS = "SELECT name, version FROM cells WHERE app = ? AND name {} ORDER BY name"
 _JOBS = "SELECT job, version FROM jobs WHERE job {} ORDER BY job"
+_PROGRESS = """
+succeeded = coalesce(excluded.succeeded, jobs.succeeded),
+reached = CASE
+    WHEN excluded.reached > coalesce(jobs.reached, -1e300) THEN excluded.reached ELSE jobs.reached
+END
+"""
 _UNPARK = "UPDATE fires SET parked = FALSE, look_at = run_at, version = ? WHERE id = ?"
 _LOOK_AT = "UPDATE fires SET version = ?, look_at = ? WHERE id = ? AND look_at > ?"
 _HAS_PARKED = "SELECT 1 FROM fires WHERE state = 'pending' AND parked AND lane = value"

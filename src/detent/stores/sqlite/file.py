@@ -1,6 +1,6 @@
 """Opens the file of a SQLite store, begins its transactions, and explains its errors.
 
-1. Every thread has its own connection, and uses it only in a transaction.
+1. A connection is for one thread at a time, and is used only in a transaction.
 2. SQLite's busy handler is off, because it lets processes starve.  Writers use `writer_lock`, and a process
    that finds the file locked tries again for up to `BUSY_MAX_S`.
 3. Only SQLite may open an existing store: closing any other descriptor of the file would drop the locks of
@@ -14,13 +14,13 @@ import os
 import sqlite3
 import stat
 import threading
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TypeVar
 
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.sql.pool import SIZE_MAX, Pool
 from detent.stores.sqlite.reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
 from detent.stores.sqlite.schema import VERSION, look_inside, number_of, roll_back, upgrade
 from detent.stores.sqlite.writer_lock import WriterLock, pause
@@ -46,29 +46,24 @@ _Begin = Callable[[sqlite3.Connection, float], None]
 
 
 class Link:
-    """The connection of one thread, and the identity of the file that it has open."""
+    """A connection, and the identity of the file that it has open."""
 
     def __init__(self, db: sqlite3.Connection, path: str, identity: tuple[int, int]) -> None:
-        self.db, self.path, self.identity = db, path, identity
-        self.lock = threading.Lock()  # held during a transaction, so that `close` waits for it
-        self.is_open = True
-        self._close = weakref.finalize(self, db.close)
-        self._beside = {name: inode for name in self._names() if (inode := _inode(name))}
+        self.db, self.identity, self.is_open = db, identity, True
+        self.path, names = path, [path + end for end in ("-wal", "-shm")]
+        self._beside = {name: found for name in names if (found := _identity(name))}
 
     def close(self) -> None:
         self.is_open = False
-        self._close()
+        self.db.close()
 
     def leave(self) -> None:
         """Close it after the file was replaced, and delete the log of the old file, if it is still there."""
-        for name, inode in self._beside.items():
-            if _inode(name) == inode:
+        for name, identity in self._beside.items():
+            if _identity(name) == identity:
                 with suppress(FileNotFoundError):
                     os.unlink(name)
         self.close()
-
-    def _names(self) -> list[str]:
-        return [self.path + end for end in ("-wal", "-shm")]
 
 
 class File:
@@ -76,8 +71,8 @@ class File:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(path)
-        self._mine = threading.local()
-        self._links = weakref.WeakSet[Link]()
+        self.name = named(self.path)
+        self._pool = Pool(SIZE_MAX, self.name, lambda _: self._open())
         self._writers = threading.Lock()  # lets threads of one process wait without polling
         self._writer_lock = WriterLock(self.path)
 
@@ -93,17 +88,15 @@ class File:
         finally:
             self._writers.release()
 
-    @contextmanager
-    def reading(self) -> Iterator[Link]:
-        """A transaction that reads a snapshot, and waits for no writer."""
-        with self._transaction(_begin_reading, clock.monotonic() + BUSY_MAX_S) as link:
-            yield link
+    def reading(self) -> AbstractContextManager[Link]:
+        """A transaction that reads.  It waits for no writer."""
+        return self._transaction(_begin_reading, clock.monotonic() + BUSY_MAX_S)
 
-    def look(self, statement: str) -> int:
+    def look(self, statement: str, *values: str) -> int:
         """The number that this statement returns, outside a transaction."""
         deadline = clock.monotonic() + BUSY_MAX_S
-        with self._words(), self._link(deadline) as link:
-            return _patiently(lambda: number_of(link.db, statement), deadline)
+        with self._errors(), self._link() as link:
+            return _patiently(lambda: number_of(link.db, statement, *values), deadline)
 
     def make_room(self) -> bool:
         """On a full disk, release the reserve and write the log back.  False: there is no reserve."""
@@ -113,17 +106,15 @@ class File:
         return True
 
     def close(self) -> None:
-        for link in list(self._links):
-            with link.lock:
-                link.close()
+        self._pool.close()
 
     @contextmanager
     def _transaction(self, begin: _Begin, deadline: float) -> Iterator[Link]:
-        with self._words(), self._link(deadline) as link:
+        with self._errors(), self._link() as link:
             begin(link.db, deadline)
             try:
                 if _identity(self.path) != link.identity:
-                    raise StoreUnavailable(f"the store {self._name()} was replaced just now: try again")
+                    raise StoreUnavailable(f"the store {self.name} was replaced just now: try again")
                 yield link
                 link.db.execute("COMMIT")
             except sqlite3.Error:
@@ -140,22 +131,19 @@ class File:
             _patiently(lambda: _begin(db, "BEGIN IMMEDIATE"), deadline)
 
     @contextmanager
-    def _link(self, deadline: float) -> Iterator[Link]:
-        """This thread's connection to the file that the path names now; `close` waits for its end."""
-        link: Link | None = getattr(self._mine, "link", None)
-        if link is None or not link.is_open:
-            link = self._open(deadline)
-        with link.lock:
-            if link.is_open and _identity(self.path) == link.identity:
-                yield link
-                return
-            link.leave() if link.is_open else None
-        with self._link(deadline) as fresh:
-            yield fresh
+    def _link(self) -> Iterator[Link]:
+        """A connection to the file that the path names now."""
+        while True:
+            with self._pool.connection(BUSY_MAX_S) as link:
+                if _identity(self.path) == link.identity:
+                    yield link
+                    return
+                link.leave()
 
     # Opening.
 
-    def _open(self, deadline: float) -> Link:
+    def _open(self) -> Link:
+        deadline = clock.monotonic() + BUSY_MAX_S
         refuse_network_disk(os.path.dirname(self.path))
         with _opening:
             self._create()
@@ -165,13 +153,11 @@ class File:
             _patiently(lambda: self._prepare(db), deadline)
             identity = _identity(self.path)
             if identity is None:
-                raise StoreUnavailable(f"the store {self._name()} was removed while it was opened: try again")
-            link = self._mine.link = Link(db, self.path, identity)
+                raise StoreUnavailable(f"the store {self.name} was removed while it was opened: try again")
+            return Link(db, self.path, identity)
         except BaseException:
             db.close()
             raise
-        self._links.add(link)
-        return link
 
     def _create(self) -> None:
         directory = os.path.dirname(self.path)
@@ -185,9 +171,9 @@ class File:
     def _refuse_strange(self) -> None:
         mode = os.lstat(self.path).st_mode
         if stat.S_ISLNK(mode):
-            raise StoreMismatch(f"the store {self._name()} is a symbolic link: name the file itself")
+            raise StoreMismatch(f"the store {self.name} is a symbolic link: name the file itself")
         if not stat.S_ISREG(mode):
-            raise StoreMismatch(f"the store {self._name()} is not a file: name one, or a path that is free")
+            raise StoreMismatch(f"the store {self.name} is not a file: name one, or a path that is free")
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         for setting in _SETTINGS:
@@ -195,16 +181,16 @@ class File:
         version, oldest, is_strange = look_inside(db)
         if is_strange:
             raise StoreMismatch(
-                f"the database {self._name()} belongs to another program: name another path for the store"
+                f"the database {self.name} belongs to another program: name another path for the store"
             )
         if oldest > VERSION:
             raise StoreMismatch(
-                f"the store {self._name()} has schema {version}, and this version of detent "
+                f"the store {self.name} has schema {version}, and this version of detent "
                 f"supports at most {VERSION}: upgrade detent on this host, or name another store"
             )
         if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreMismatch(
-                f"the disk of the store {self._name()} cannot keep a write-ahead log: use a local disk"
+                f"the disk of the store {self.name} cannot keep a write-ahead log: use a local disk"
             )
         if version < VERSION:
             upgrade(db)
@@ -212,7 +198,7 @@ class File:
     # Errors.
 
     @contextmanager
-    def _words(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -223,11 +209,11 @@ class File:
             if isinstance(error, PermissionError) and (where := forbidden(self.path)):
                 raise self._forbidden(where) from error
             raise StoreUnavailable(
-                f"the store {self._name()} cannot be opened: {error.strerror or error}: {error.filename}"
+                f"the store {self.name} cannot be opened: {error.strerror or error}: {error.filename}"
             ) from error
 
     def _explain(self, error: sqlite3.Error) -> DetentError:
-        store = f"the store {self._name()}"
+        store = f"the store {self.name}"
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return self._locked()
@@ -255,7 +241,7 @@ class File:
 
     def _forbidden(self, where: str) -> StoreMismatch:
         return StoreMismatch(
-            f"the store {self._name()} cannot be written: the user with id {os.geteuid()} may not write "
+            f"the store {self.name} cannot be written: the user with id {os.geteuid()} may not write "
             f"{named(where)}; run as its owner, change its permissions, or name another store"
         )
 
@@ -265,18 +251,13 @@ class File:
             if os.path.lexists(self.path + RESERVE)
             else f"free some space (with {RESERVE_BYTES >> 20} MiB, `detent prune` works)"
         )
-        return StoreUnavailable(
-            f"the disk of the store {self._name()} is full: {way_out}; no outcome is lost"
-        )
+        return StoreUnavailable(f"the disk of the store {self.name} is full: {way_out}; no outcome is lost")
 
     def _locked(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"the store {self._name()} is locked by another process, for more than {BUSY_MAX_S:.0f} s: "
+            f"the store {self.name} is locked by another process, for more than {BUSY_MAX_S:.0f} s: "
             "look for a backup, a database browser or a stopped node that has it open"
         )
-
-    def _name(self) -> str:
-        return named(self.path)
 
 
 def named(path: str | os.PathLike[str]) -> str:
@@ -385,9 +366,3 @@ def _identity(path: str) -> tuple[int, int] | None:
         found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
-
-
-def _inode(path: str) -> int:
-    with suppress(OSError):
-        return os.stat(path).st_ino
-    return 0

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator
+from pathlib import Path
+
+from detent.stores.sql.schema import COUNTERS, TABLES, statements
 
 VERSION = 1
 OLDEST = 1  # the oldest schema version whose program can use this schema
 APPLICATION_ID = 0x64746E74  # "dtnt"; marks the file as a detent store
+FILES = (TABLES, COUNTERS, Path(__file__).with_name("tables.sql"))
+TYPES = {
+    "name": "TEXT", "line": "TEXT", "text": "TEXT", "real": "REAL", "integer": "INTEGER",
+    "boolean": "INTEGER", "bytes": "BLOB", "serial": "INTEGER PRIMARY KEY",
+}  # fmt: skip
 
 
 def look_inside(db: sqlite3.Connection) -> tuple[int, int, bool]:
@@ -40,10 +46,8 @@ def upgrade(db: sqlite3.Connection) -> None:
     db.execute("BEGIN EXCLUSIVE")
     try:
         have = _version(db)
-        for version, statements in _sections():
-            if version > have:
-                for statement in statements:
-                    db.execute(statement)
+        for statement in statements(FILES, TYPES, have):
+            db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         if have < VERSION:
             db.execute("INSERT OR REPLACE INTO version VALUES (1, ?)", (VERSION,))
@@ -54,18 +58,8 @@ def upgrade(db: sqlite3.Connection) -> None:
         raise
 
 
-def _sections() -> Iterator[tuple[int, list[str]]]:
-    """Each version, with the statements that upgrade from the version before."""
-    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as file:
-        script = file.read()
-    for section in script.split("-- version ")[1:]:
-        version, _, rest = section.partition("\n")
-        bare = "\n".join(line.partition("--")[0] for line in rest.splitlines())
-        yield int(version), [statement for statement in bare.split(";") if statement.strip()]
-
-
-def number_of(db: sqlite3.Connection, statement: str) -> int:
-    return int(db.execute(statement).fetchone()[0])
+def number_of(db: sqlite3.Connection, statement: str, *values: str) -> int:
+    return int(db.execute(statement, values).fetchone()[0])
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:

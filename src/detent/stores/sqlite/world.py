@@ -14,8 +14,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from detent.rules.trust import STEP_S
-from detent.stores.base import ORPHANS_TTL_S, leap
-from detent.stores.encoding import policy_of
+from detent.stores.base import ORPHANS_TTL_S
+from detent.stores.sql.corrections import longest_pending_s, move_delays, unpark_all
+from detent.stores.sql.driver import raise_fences
 from detent.stores.sqlite.clocks import Clocks
 from detent.stores.sqlite.file import Link
 from detent.stores.sqlite.session import SqliteSession
@@ -35,7 +36,6 @@ class State(NamedTuple):
     seen: float  # the steady clock at the newest commit
     quarantined_until: float = 0.0
     longest_ttl_s: float = 0.0
-    wakeups: int = 0
     version: int = 0
 
 
@@ -87,9 +87,6 @@ class World:
     def lengthen(self, ttl_s: float) -> None:
         self._set(longest_ttl_s=max(self._state.longest_ttl_s, ttl_s))
 
-    def wake_nodes(self) -> None:
-        self._set(wakeups=(self._found.wakeups if self._found else 0) + 1)
-
     def save(self) -> None:
         if self._state != self._found:
             self._session.upsert("world", ("one", *State._fields), [(1, *self._state)])
@@ -111,8 +108,7 @@ class World:
             self._set(clock=self._state.clock + step)
         if abs(step) > STEP_S:
             version = self.next_version()
-            self._session.rows(_STEP, (step,))
-            self._session.rows(_UNPARK_ALL, (version,))
+            move_delays(self._session, step, version)
 
     def _new_boot(self) -> None:
         """Expire every claim, and end every grace: no process of the old boot runs."""
@@ -121,21 +117,14 @@ class World:
         version = self.next_version()
         self._session.rows(_EXPIRE_ALL, (steady, version))
         self._session.rows(_END_GRACES, (version,))
-        self._session.rows(_UNPARK_ALL, (version,))
+        unpark_all(self._session, version)
         self._session.rows("DELETE FROM asks")
 
     def _new_epoch(self) -> None:
         """The file may be an old copy: raise the fences, and grant nothing while a claim may still live."""
-        for app, fence in self._session.rows("SELECT app, fence FROM apps WHERE fence IS NOT NULL"):
-            self._session.rows("UPDATE apps SET fence = ? WHERE app = ?", (leap(fence, self.wall), app))
-        ends = self.steady + self._longest_forgotten_claim_s()
-        self._set(epoch=os.urandom(8).hex(), quarantined_until=ends)
-
-    def _longest_forgotten_claim_s(self) -> float:
-        """A fire that is pending in this copy may have been claimed since the copy was made."""
-        policies = self._session.rows("SELECT DISTINCT policy FROM fires WHERE state = 'pending'")
-        longest_s = max((policy_of(text).claim_s for (text,) in policies), default=0.0)
-        return max(longest_s, self._state.longest_ttl_s or ORPHANS_TTL_S)
+        raise_fences(self._session, self.wall)
+        forgotten_s = max(longest_pending_s(self._session), self._state.longest_ttl_s or ORPHANS_TTL_S)
+        self._set(epoch=os.urandom(8).hex(), quarantined_until=self.steady + forgotten_s)
 
     def _identity(self) -> tuple[str, str]:
         device, inode = self._link.identity
@@ -149,9 +138,5 @@ class World:
 
 
 _READ = f"SELECT {', '.join(State._fields)} FROM world"
-_STEP = """
-UPDATE fires SET run_at = run_at + ? WHERE state = 'pending' AND NOT (origin = 'schedule' AND run_at = due)
-"""
-_UNPARK_ALL = "UPDATE fires SET look_at = run_at, parked = FALSE, version = ? WHERE state = 'pending'"
 _END_GRACES = "UPDATE cells SET text = '', version = ? WHERE name >= 'lane/' AND name < 'lane0'"
 _EXPIRE_ALL = "UPDATE fires SET expires = ?, version = ? WHERE state = 'claimed'"
