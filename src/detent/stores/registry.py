@@ -55,10 +55,10 @@ def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) ->
     from detent.stores.redis.store import RedisStore
 
     if is_lean:
-        from detent.stores.redis.lean_link import LeanLink, parse
+        from detent.stores.redis.lean import LeanServer, parse
 
         if address := parse(url):
-            return RedisStore(url, key_prefix, wait_replicas, link=LeanLink(address, wait_replicas))
+            return RedisStore(url, key_prefix, wait_replicas, servers=LeanServer(address))
     return RedisStore(url, key_prefix, wait_replicas)
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from detent import clock
 from detent.errors import StoreUnavailable
+from detent.stores.redis.address import Host
 
 CONFIRM_S = 0.4
 ANSWER_S = 1.0  # for the reply of one Sentinel
-Host = tuple[str, int]
 
 
 class Sentinels:
