@@ -9,7 +9,7 @@ from tests.equipment.redis_server import RedisServer, free_port
 
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Fire, Query
-from detent.stores.redis.lean import LeanServer, parse
+from detent.stores.redis.lean import lean_server
 from detent.stores.redis.link import Link
 from detent.stores.redis.script import Script
 from detent.stores.registry import open_store
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     ],
 )
 def test_only_plain_urls_are_supported(url: str, is_plain: bool) -> None:
-    assert (parse(url) is not None) == is_plain
+    assert (lean_server(url) is not None) == is_plain
 
 
 def test_the_lean_client_and_redis_py_share_a_store(server: RedisServer) -> None:
@@ -62,9 +62,9 @@ def test_a_wrong_password_and_an_unreachable_server_are_different_errors(server:
 
 
 def test_missing_replicas_are_an_error(server: RedisServer) -> None:
-    address = parse(f"redis://:secret@127.0.0.1:{server.port}")
-    assert address is not None
-    link = Link(LeanServer(address), 1)
+    lean = lean_server(f"redis://:secret@127.0.0.1:{server.port}")
+    assert lean is not None
+    link = Link(lean, 1)
     with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
         link.run(ONE, "k", (), True)
     assert link.run(ONE, "k", (), False) == [b"1"]

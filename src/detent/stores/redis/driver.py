@@ -46,6 +46,9 @@ from detent.stores.redis.requests import Request, key_of, names_of, where
 from detent.stores.redis.session import Session
 from detent.stores.redis.values import Kept, records_of
 
+WALL, STEADY = " wall", " steady"  # stand for the time in a read
+NOTES = "notes:"  # the hash of notes without a prefix
+
 
 class Hand:
     """What a unit of work has read, and what it has in hand."""
@@ -65,9 +68,9 @@ class Hand:
         for index, scores in self.taken.items():
             for key, score in scores.items():
                 if key not in request.written:
-                    request.write("ZADD XX", index, score, key_of(key))
-        for lane in self.lanes:
-            request.write("HDEL", "hands", lane)
+                    request.writes["ZADD XX", index] += score, key_of(key)
+        if self.lanes:
+            request.writes["HDEL", "hands"] += self.lanes
 
 
 class RedisDriver:
@@ -180,7 +183,9 @@ def _request(hand: Hand, read: Read) -> list[Any]:
             after = [read.after.look_at, read.after.key] if read.after else []
             return ["due", _due(read), read.most, token, *after]
         case Expired():
-            return ["expired", _live([read.queue]) if read.queue is not None else ["laned"], read.most]
+            indexes = _live([read.queue]) if read.queue is not None else ["laned"]
+            span = ("-inf", STEADY, "LIMIT", 0, read.most)
+            return ["found", [["ZRANGEBYSCORE", index, *span] for index in indexes]]
         case Asked():
             return ["asked", read.node, read.number or 0]
         case Fires():
@@ -188,21 +193,26 @@ def _request(hand: Hand, read: Read) -> list[Any]:
         case LaneMembers():
             return ["lanes", [encoded(lane) for lane in read.lanes], read.rivals, read.parked]
         case Jobs(names=None):
-            return ["hashes", ["jobs"]]
+            return ["calls", [["HGETALL", "jobs"]]]
         case Jobs():
             return ["jobs", [encoded(name) for name in read.names or ()]]
         case Planned():
-            return ["all", [f"{kind}:{encoded(job)}" for job in read.jobs for kind in ("instants", "extras")]]
+            indexes = [f"{kind}:{encoded(job)}" for job in read.jobs for kind in ("instants", "extras")]
+            return ["found", [["ZRANGE", index, 0, -1] for index in indexes]]
         case Cells(prefix=""):
-            return ["fields", [word for name in read.names for word in where(name)]]
+            return ["calls", [["HGET", *where(name)] for name in read.names]]
         case Cells():
             hash_name, _ = where(read.prefix)
-            return ["hashes", [] if hash_name == "notes:" else [hash_name]]
+            return ["notes"] if hash_name == NOTES else ["calls", [["HGETALL", hash_name]]]
         case LastAsk():
-            return ["fields", ["asks", read.node]]
+            return ["calls", [["HGET", "asks", read.node]]]
         case Next():
             due = [f"due:{tier}:{encoded(queue)}" for queue in read.queues for tier in "pjh"]
-            return ["next", due, _live(read.queues)]
+            indexes = [(name, f"({WALL}") for name in due] + [
+                (name, f"({STEADY}") for name in _live(read.queues)
+            ]
+            span = ("+inf", "WITHSCORES", "LIMIT", 0, 1)
+            return ["calls", [["ZRANGEBYSCORE", name, now, *span] for name, now in indexes]]
 
 
 def _reply(hand: Hand, read: Read, said: Any) -> Any:
@@ -225,19 +235,24 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case LaneMembers():
             return {lane: _keep(hand, one) for lane, one in zip(read.lanes, said, strict=True)}
         case Jobs(names=None):
-            [(_, pairs)] = said
-            return {decoded(name.decode()): _job(text) for name, text in _pairs(pairs)}
+            return {decoded(name.decode()): _job(text) for name, text in _pairs(said[0])}
         case Jobs():
             jobs = {name: _job(*one) for name, one in zip(read.names or (), said, strict=True)}
             return {name: job for name, job in jobs.items() if any(job)}
         case Cells(prefix=""):
             return {name: _cell(text) for name, text in zip(read.names, said, strict=True) if text}
         case Cells():
-            return _cells_under(read.prefix, said)
+            hash_name, _ = where(read.prefix)
+            hashes = said if hash_name == NOTES else [(hash_name.encode(), *said)]
+            return _cells_under(read.prefix, hashes)
         case LastAsk():
             return int(said[0].split(b" ")[0]) if said[0] else 0
         case Next():
-            return Upcoming(*[None if one == b"inf" else float(one) for one in said])
+            times = [float(one[1]) if one else None for one in said]
+            due, live = times[: 3 * len(read.queues)], times[3 * len(read.queues) :]
+            return Upcoming(
+                *(min((at for at in some if at is not None), default=None) for some in (due, live))
+            )
 
 
 def _recall(hand: Hand, read: Read) -> Any:

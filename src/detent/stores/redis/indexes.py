@@ -50,10 +50,11 @@ def indexes_of(one: Record) -> Indexes:
     return _indexes(state, fire.queue, fire.lane, fire.job)
 
 
-def lasting_indexes(one: Record) -> Indexes:
+@lru_cache(maxsize=4096)
+def lasting_indexes(origin: str, job: str) -> Indexes:
     """The indexes that a record is in until it is deleted."""
-    book = (f"book:{encoded(one.fire.job)}", "")
-    return (book,) if one.fire.origin == "push" else (book, ("all", ""))
+    book = (f"book:{encoded(job)}", "")
+    return (book,) if origin == "push" else (book, ("all", ""))
 
 
 @lru_cache(maxsize=8192)
@@ -74,7 +75,3 @@ def _indexes(state: tuple[str, str, str, bool, bool, bool], queue: str, lane: st
     if step != "over" and origin in ("schedule", "hook"):
         names.append(f"{'instants' if origin == 'schedule' else 'extras'}:{job}")
     return tuple((name, _SCORES.get(name.partition(":")[0], "")) for name in names)
-
-
-def score_of(one: Record, attribute: str) -> float:
-    return getattr(one, attribute) if attribute else one.fire.due_at.timestamp()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.redis.health import explain
@@ -25,81 +25,51 @@ _URL = re.compile(
 _TEXT, _NUMBER, _LIST, _WORD, _ERROR = b"$:*+-"
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-    db: int
-    user: str
-    password: str
-
-
-def parse(url: str) -> Address | None:
+def lean_server(url: str) -> LeanServer | None:
     """None: this module does not support the URL."""
     found = _URL.fullmatch(url)
-    if found is None:
-        return None
-    user, password = found["user"] or "", found["password"] or ""
-    return Address(found["host"], int(found["port"] or PORT), int(found["db"] or 0), user, password)
+    return LeanServer(found.groupdict("")) if found else None
 
 
 class LeanServer:
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._lock = threading.Lock()
-        self._idle: list[Wire] = []  # a connection that failed is not used again
-        self._busy: set[Wire] = set()
+    def __init__(self, address: Mapping[str, str]) -> None:
+        self._address, self._host = address, (address["host"], int(address["port"] or PORT))
+        self._wires: dict[int, Wire] = {}  # by thread
 
     @property
     def where(self) -> str:
-        return f"the Redis at {self._address.host}:{self._address.port}"
+        return f"the Redis at {self._host[0]}:{self._host[1]}"
 
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
+        thread = threading.get_ident()
         try:
-            wire = self._take()
-            replies = wire.call_all(commands)
+            if thread not in self._wires:
+                self._wires[thread] = self._connect()
+            return self._wires[thread].call_all(commands)
         except Refused as refused:
-            if str(refused).startswith("NOSCRIPT"):
-                self._give_back(wire)
-                raise NoScript from None
-            raise explain(self.where, str(refused)) from None
+            raise NoScript if "NOSCRIPT" in str(refused) else explain(self.where, str(refused)) from None
         except (OSError, ValueError) as error:
+            self._wires.pop(thread, None)  # a connection that failed is not used again
             raise StoreUnavailable(f"{self.where} does not answer: {error}") from error
-        self._give_back(wire)
-        return replies
 
     def refused(self, why: str) -> DetentError:
         return StoreMismatch(f"{self.where} {why}")
 
     def close(self) -> None:
-        with self._lock:
-            open_ones, self._idle, self._busy = [*self._idle, *self._busy], [], set()
-        for wire in open_ones:
+        wires, self._wires = self._wires, {}
+        for wire in wires.values():
             wire.close()
 
-    def _take(self) -> Wire:
-        with self._lock:
-            wire = self._idle.pop() if self._idle else None
-        wire = wire or _connect(self._address)
-        with self._lock:
-            self._busy.add(wire)
+    def _connect(self) -> Wire:
+        connected = socket.create_connection(self._host, CONNECT_S)
+        connected.settimeout(TIMEOUT_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire, address = Wire(connected), self._address
+        if address["password"]:
+            wire.call_all([("AUTH", *([address["user"]] if address["user"] else []), address["password"])])
+        if address["db"]:
+            wire.call_all([("SELECT", address["db"])])
         return wire
-
-    def _give_back(self, wire: Wire) -> None:
-        with self._lock:
-            self._busy.discard(wire)
-            self._idle.append(wire)
-
-
-def _connect(address: Address) -> Wire:
-    connected = socket.create_connection((address.host, address.port), CONNECT_S)
-    connected.settimeout(TIMEOUT_S)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wire = Wire(connected)
-    if address.password:
-        wire.call_all([("AUTH", *([address.user] if address.user else []), address.password)])
-    if address.db:
-        wire.call_all([("SELECT", address.db)])
-    return wire
 
 
 # The protocol.

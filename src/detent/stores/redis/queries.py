@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.clock import instant
 from detent.model import DEAD, Attempt, Found, Query, Row, Size
@@ -30,9 +30,7 @@ USED = {"queues": (*DUE, "live", "taken", "dead"), "tasks": ("book",), "past": (
 RECORD, ROW = 3, 4  # hashes of a row, without and with the output
 
 
-class Past(NamedTuple):
-    record: Kept
-    attempts: tuple[Attempt, ...]
+Past = tuple[Kept, tuple[Attempt, ...]]
 
 
 class Queries:
@@ -75,16 +73,17 @@ class Queries:
 
     def _select(self, app: str, query: Query, keys: Sequence[str], hashes: int) -> Found:
         """The result of a search among these keys."""
-        rows = {one.record.fire.key: one for one in self._rows(app, keys, hashes)}
-        some, before = select((one.record for one in rows.values()), query)
-        return Found((row_of(one, rows[one.fire.key].attempts) for one in some), before)
+        rows = {one.fire.key: (one, attempts) for one, attempts in self._rows(app, keys, hashes)}
+        some, before = select((one for one, _ in rows.values()), query)
+        return Found((row_of(*rows[one.fire.key]) for one in some), before)
 
     def _rows(self, app: str, keys: Sequence[str], hashes: int = RECORD) -> list[Past]:
         return _past(self._session.find(app, ["rows", keys, hashes])[2][0], hashes)
 
     def _calls(self, app: str, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Run these commands.  Returns their replies."""
-        return self._session.find(app, *(["call", *command] for command in commands))[2]
+        found: list[Any] = self._session.find(app, ["calls", commands])[2][0]
+        return found
 
     def _sources(self, app: str, query: Query, queues: Sequence[str]) -> list[str]:
         jobs = [job for job in query.jobs if query.job in ("", job)] if query.jobs else [query.job]
@@ -107,9 +106,8 @@ class Queries:
         while indexes and query.limit > 0:
             after = {"after": [before[0].timestamp(), before[1]]} if before else {}
             count, at, key, past = self._page(app, indexes, request | after)
-            found = [one for one in past if matches(one.record, query)]
-            found.sort(key=lambda one: place_of(one.record.fire), reverse=True)
-            rows += [row_of(*one) for one in found]
+            found = [row_of(*one) for one in past if matches(one[0], query)]
+            rows += sorted(found, key=lambda row: place_of(row.fire), reverse=True)
             looked += count
             if len(rows) >= query.limit:
                 return Found(rows[: query.limit], place_of(rows[query.limit - 1].fire))
@@ -127,9 +125,7 @@ class Queries:
         rows: dict[str, Row] = {}
         while len(rows) < query.limit:
             count, at, key, past = self._page(app, indexes, request)
-            for one in past:
-                if matches(one.record, query):
-                    rows.setdefault(one.record.fire.key, row_of(*one))
+            rows |= {one.fire.key: row_of(one, attempts) for one, attempts in past if matches(one, query)}
             if count < PAGE:
                 break
             request["after"] = [at, key]
@@ -150,11 +146,10 @@ class Queries:
     # Counting.
 
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
-        now, _, (known,) = self._session.find(app, ["call", "SMEMBERS", "queues"])
         sizes: dict[str, Size] = {}
-        for queue in map(encoded, queues) if queues else [name.decode() for name in known]:
-            waiting, until = (f"due:p:{queue}", f"letters:{queue}"), ("-inf", repr(now))
-            commands = [["ZCOUNT", index, *until] for index in waiting]
+        for queue in map(encoded, queues) if queues else self._members(app, "queues"):
+            waiting = (f"due:p:{queue}", f"letters:{queue}")
+            commands = [["ZCOUNT", index, "-inf", " wall"] for index in waiting]
             commands += [["ZCARD", index] for index in (*waiting, f"taken:{queue}", f"dead:{queue}")]
             *due, plain, letters, claimed, dead = self._calls(app, commands)
             size = Size(sum(due), plain + letters - sum(due), claimed, dead)
@@ -186,8 +181,8 @@ class Queries:
             if count <= 0:
                 return gone
             last = count if surplus is None else passed + count - 1
-            now, _, (keys,) = self._session.find(app, ["call", *command, passed, last])
-            records = [one.record for one in self._rows(app, [key.decode() for key in keys])]
+            now, _, ((keys,),) = self._session.find(app, ["calls", [[*command, passed, last]]])
+            records = [one for one, _ in self._rows(app, [key.decode() for key in keys])]
             watermarks = self._watermarks(app, records, now)
             some = [one for one in records if surplus is None or one.keep_until <= now]
             some = [one for one in some if not _is_to_come(one, watermarks)]
@@ -215,8 +210,8 @@ class Queries:
     # Tidying: deletes what nothing refers to any more.
 
     def _tidy(self, app: str, jobs_before: float) -> None:
-        wall, steady, (kinds,) = self._session.find(app, ["call", "SMEMBERS", "kinds"])
-        for hash_name in map(bytes.decode, kinds):
+        wall, steady, _ = self._session.find(app)
+        for hash_name in self._members(app, "kinds"):
             self._tidy_hash(app, hash_name, lambda text: not live_note(_text(text), steady))
         self._tidy_hash(app, "cells:charge", lambda text: _is_spent(_text(text), steady))
         self._tidy_hash(app, "cells:lane", lambda text: not live_graces(_text(text), steady))
@@ -238,8 +233,8 @@ class Queries:
                 fields = self._free_lanes(app, fields)
             request = Request({}, set())
             for field in fields:
-                request.check(name, field, texts[field].split(" ")[0])
-                request.write("HDEL", name, field)
+                request.checks[name][field] = texts[field].split(" ")[0] + " "
+                request.writes["HDEL", name].append(field)
             if fields:
                 request.send(self._session, app, Expect())
 
@@ -264,7 +259,7 @@ class Queries:
             jobs = self._unused(app, [job.decode() for job in page], ["ZCARD book:{}", "HEXISTS jobs {}"])
             if jobs:
                 request = Request({}, set())
-                request.write("ZREM", index, *jobs)
+                request.writes["ZREM", index] += jobs
                 request.send(self._session, app, Expect())
             passed += len(page) - len(jobs)
 
@@ -282,7 +277,7 @@ def _past(words: Sequence[Any], hashes: int = RECORD) -> list[Past]:
     """The rows of these words: for each a line, a text, attempts and, if they were read, output."""
     rows = [words[place : place + hashes] for place in range(0, len(words), hashes)]
     records = records_of([word for row in rows for word in row[:2]])
-    return [Past(one, attempts_of(*row[2:])) for one, row in zip(records, rows, strict=True)]
+    return [(one, attempts_of(*row[2:])) for one, row in zip(records, rows, strict=True)]
 
 
 def _is_to_come(one: Kept, watermarks: dict[str, float]) -> bool:

@@ -6,14 +6,17 @@ version, RESTAMP changes only the version, EXTEND adds to a list.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from detent.model import Attempt
 from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import Expect, Group, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX
-from detent.stores.redis.indexes import encoded, indexes_of, lasting_indexes, score_of
+from detent.stores.engine.record import Record
+from detent.stores.redis.indexes import Indexes, encoded, indexes_of, lasting_indexes
 from detent.stores.redis.session import Seen, Session
 from detent.stores.redis.values import Kept, attempt_text, fire_text, line_of, tail_text
 
@@ -27,20 +30,14 @@ class Request:
 
     def __init__(self, seen: Mapping[str, Kept], present: set[str]) -> None:
         self._seen, self._present = seen, present
-        self._checks: dict[str, dict[Word, str]] = {}  # hash -> field -> version
-        self._writes: dict[tuple[str, str], list[Word]] = {}  # command and key -> arguments
-        self._sets: dict[str, set[str]] = {}  # members to add
+        self.checks: defaultdict[str, dict[Word, str]] = defaultdict(dict)  # hash -> field -> version
+        self.writes: defaultdict[tuple[str, str], list[Word]] = defaultdict(list)  # command, key -> arguments
+        self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
         self._wakes: list[list[Any]] = []
         self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
         self.inserted: list[str] = []
         self.written: dict[str, Kept] = {}
-
-    def check(self, hash_name: str, field: Word, version: int | str) -> None:
-        self._checks.setdefault(hash_name, {})[field] = f"{version} "
-
-    def write(self, command: str, key: str, *words: Word) -> None:
-        self._writes.setdefault((command, key), []).extend(words)
 
     def add(self, group: Group) -> None:
         for drop in group.drops:
@@ -55,16 +52,16 @@ class Request:
             self._set_cell(cell)
         for job in group.jobs:
             name = encoded(job.name)
-            self.check("jobs", name, job.version)
+            self.checks["jobs"][name] = f"{job.version} "
             if job.at is None:
-                self.write("HDEL", "jobs", name)
+                self.writes["HDEL", "jobs"].append(name)
             else:
-                self.write("STAMP", "jobs", name, f"{job.at!r} {job.revision}")
+                self.writes["STAMP", "jobs"] += name, f"{job.at!r} {job.revision}"
         for one in group.progress:
             if one.succeeded is not None:
-                self.write("ZADD", "succeeded", one.succeeded, encoded(one.job))
+                self.writes["ZADD", "succeeded"] += one.succeeded, encoded(one.job)
             if one.reached is not None:
-                self.write("ZADD GT", "reached", one.reached, encoded(one.job))
+                self.writes["ZADD GT", "reached"] += one.reached, encoded(one.job)
         self._wakes += [_wake(one) for one in group.wakes]
 
     def send(
@@ -77,13 +74,13 @@ class Request:
         if self._live_until != float("inf"):
             held["live_until"] = self._live_until
         words: list[Word] = []
-        for fields in self._checks.values():
+        for fields in self.checks.values():
             words += [*fields, *fields.values()]
-        for (command, key), given in sorted(self._writes.items(), key=lambda one: one[0][0] not in REMOVES):
+        for (command, key), given in sorted(self.writes.items(), key=lambda one: one[0][0] not in REMOVES):
             words += [command, key, len(given), *given]
         for name, members in self._sets.items():
             words += ["SADD", name, len(members), *members]
-        checks = [(hash_name, len(fields)) for hash_name, fields in self._checks.items()]
+        checks = [(hash_name, len(fields)) for hash_name, fields in self.checks.items()]
         return session.run(app, "commit", [held, checks, self._wakes], words)
 
     # Records.
@@ -96,70 +93,76 @@ class Request:
         if write.is_new_fire:
             self._delete(self._seen[fire.key])  # it may have been on another queue
         else:
-            self.check("states", key, 0)
+            self.checks["states"][key] = "0 "
             self.inserted.append(fire.key)
-        record.id = -1 - len(self._writes.get(("HSET", "texts"), ())) // 2
-        self.write("STAMP", "states", key, line_of(record))
-        self.write("HSET", "texts", key, fire_text(fire, self._shared))
-        for index, attribute in (*indexes_of(record), *lasting_indexes(record)):
-            self.write("ZADD", index, score_of(record, attribute), key)
-        self._list("queues", encoded(fire.queue))
+        texts = self.writes["HSET", "texts"]
+        record.id = -1 - len(texts) // 2
+        texts += key, fire_text(fire, self._shared)
+        self._set_state(key, record, (*indexes_of(record), *lasting_indexes(fire.origin, fire.job)))
+        self._sets["queues"].add(encoded(fire.queue))
         if fire.origin == "push":
-            self._list("tasks", encoded(fire.job))
+            self._sets["tasks"].add(encoded(fire.job))
 
     def _update(self, write: Write) -> None:
         record, fire, indexes = write.record, write.record.fire, indexes_of(write.record)
         assert isinstance(record, Kept)
         key = key_of(fire.key)
         self.written[fire.key] = record
-        self.check("states", key, write.version)
-        self.write("STAMP", "states", key, line_of(record))
+        self.checks["states"][key] = f"{write.version} "
         for one in record.indexes:
             if one not in indexes:
-                self.write("ZREM", one[0], key)
-        for index, attribute in indexes:
-            self.write("ZADD", index, score_of(record, attribute), key)
+                self.writes["ZREM", one[0]].append(key)
+        self._set_state(key, record, indexes)
         if write.must_live:
             self._live_until = min(self._live_until, record.until)
         if write.attempt:
             self._add_attempt(key, write.attempt)
         if record.state == "over":
-            self._list("past", encoded(fire.job))
+            self._sets["past"].add(encoded(fire.job))
         elif record.is_parked:
-            self._list(f"parks:{encoded(fire.lane)}", encoded(fire.queue))
+            self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
+
+    def _set_state(self, key: bytes, record: Record, indexes: Indexes) -> None:
+        writes = self.writes
+        writes["STAMP", "states"] += key, line_of(record)
+        for index, attribute in indexes:
+            score = getattr(record, attribute) if attribute else record.fire.due_at.timestamp()
+            writes["ZADD", index] += _number(score), key
 
     def _add_attempt(self, key: bytes, attempt: Attempt) -> None:
         """Numbers of attempts grow, so the first one begins the history."""
         command = "HSET" if attempt.number == 1 else "EXTEND"
-        self.write(command, "attempts", key, attempt_text(attempt))
+        self.writes[command, "attempts"] += key, attempt_text(attempt)
         if attempt.tail:
-            self.write(command, "tails", key, tail_text(attempt))
+            self.writes[command, "tails"] += key, tail_text(attempt)
 
     def _delete(self, old: Kept) -> None:
         key = key_of(old.fire.key)
-        self.check("states", key, old.version)
-        for index, _ in (*old.indexes, *lasting_indexes(old)):
-            self.write("ZREM", index, key)
+        self.checks["states"][key] = f"{old.version} "
+        for index, _ in (*old.indexes, *lasting_indexes(old.fire.origin, old.fire.job)):
+            self.writes["ZREM", index].append(key)
         for hash_name in ("states", "texts", "attempts", "tails"):
-            self.write("HDEL", hash_name, key)
+            self.writes["HDEL", hash_name].append(key)
 
-    # Cells and sets.
+    # Cells.
 
     def _set_cell(self, one: SetCell) -> None:
         hash_name, field = where(one.name)
         if one.version is not None:
-            self.check(hash_name, field, one.version)
+            self.checks[hash_name][field] = f"{one.version} "
         if one.text is None:
-            self.write("RESTAMP", hash_name, field)
+            self.writes["RESTAMP", hash_name].append(field)
         elif one.text == "" and not one.name.startswith(LANE_PREFIX):
-            self.write("HDEL", hash_name, field)
+            self.writes["HDEL", hash_name].append(field)
         else:
-            self.write("STAMP", hash_name, field, one.text)
+            self.writes["STAMP", hash_name] += field, one.text
             if hash_name.startswith("notes:"):
-                self._list("kinds", hash_name)
+                self._sets["kinds"].add(hash_name)
 
-    def _list(self, name: str, member: str) -> None:
-        self._sets.setdefault(name, set()).add(member)
+
+@lru_cache(maxsize=1024)  # records that change together have the same times
+def _number(score: float) -> bytes:
+    return repr(score).encode()
 
 
 def key_of(key: str) -> bytes:

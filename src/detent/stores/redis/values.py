@@ -83,7 +83,8 @@ def fire_text(fire: Fire, shared: dict[tuple[Any, ...], bytes]) -> bytes:
         times = seconds_of(start_by), seconds_of(first_at)
         end = to_json([job, queue, policy_text(policy), origin, revision, *times, count])
         shared[alike] = end
-    return b"%b\n%b" % (to_json([key, due_at.timestamp(), run_id, payload, lane]), end)
+    own = f"[{_encode(key)},{due_at.timestamp()!r},{_encode(run_id)},{_encode(payload)},{_word(lane)}]"
+    return b"%b\n%b" % (to_bytes(own), end)
 
 
 @lru_cache(maxsize=1024)
@@ -108,15 +109,18 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
 
 def line_of(one: Record) -> bytes:
     """The line of a record's state, without the words that the script adds."""
-    fire, outcome = one.fire, one.outcome
+    fire, outcome, end = one.fire, one.outcome, ""
+    if one.verdict or outcome or one.stop or one.disposition or one.waits:
+        end = (
+            f",{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d},{_outcome(one.disposition)},"
+            f"{_outcome(one.stop)},{_outcome(outcome)},{_verdict(one.verdict)}"
+        )
     return to_bytes(
         f"{one.state[0]} {outcome.kind if outcome else ''} {one.run_at!r} {one.look_at!r} {one.expires!r} "
         f"{one.ttl_s!r} {encoded(fire.lane)} {encoded(fire.queue)} {encoded(fire.job)} {one.tier[0]} "
         f"{one.is_parked:d} 0 {moves_with_clock(one):d} "
         f"[{one.id},{one.attempt},{one.recorded},{one.fence},{_word(one.node)},{one.ask},"
-        f"{_word(one.ran_node)},{one.ran_fence},{one.ran_at!r},{one.over_at!r},"
-        f"{min(one.keep_until, NEVER)!r},{one.waits:d},{_outcome(one.disposition)},{_outcome(one.stop)},"
-        f"{_outcome(outcome)},{_verdict(one.verdict)}]"
+        f"{_word(one.ran_node)},{one.ran_fence},{one.ran_at!r}{end}]"
     )
 
 
@@ -163,6 +167,7 @@ def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
     one.fence = fence if fence >= 0 else int(first_fence) - fence - 1
     one.ran_node, one.ran_at = ran_node, ran_at
     one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
+    rest = rest or [0.0, 0.0, 0, None, None, None, None]
     one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest
     one.waits, one.disposition, one.stop = waits == 1, _read_outcome(disposition), _read_outcome(stop)
     one.outcome, one.verdict = _read_outcome(outcome), _read_verdict(verdict) if verdict else None
@@ -174,9 +179,11 @@ def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
 
 
 def attempt_text(one: Attempt) -> bytes:
-    times = one.started_at.timestamp(), one.ended_at.timestamp()
-    words = one.number, one.node, one.fence, *times, outcome_text(one.outcome), one.status, one.took_s
-    return to_json([*words, one.result])
+    started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
+    return to_bytes(
+        f"[{one.number},{_word(one.node)},{one.fence},{started!r},{ended!r},{_outcome(one.outcome)},"
+        f"{'null' if one.status is None else one.status},{one.took_s!r},{_encode(one.result)}]"
+    )
 
 
 def tail_text(one: Attempt) -> bytes:
@@ -187,20 +194,9 @@ def attempts_of(text: bytes | None, tails: bytes | None = None) -> tuple[Attempt
     """The attempts of a history; with their output, if it was read too."""
     outputs = dict(of_json(b"[%b]" % tails)) if tails else {}
     found = []
-    for words in of_json(b"[%b]" % text) if text else ():
-        number, node, fence, started, ended, outcome, status, took_s, result = words
-        found.append(
-            Attempt(
-                number=number,
-                node=node,
-                fence=fence,
-                started_at=instant(started),
-                ended_at=instant(ended),
-                outcome=read_outcome(outcome),
-                status=status,
-                took_s=took_s,
-                tail=outputs.get(number, "").encode("latin-1"),
-                result=result,
-            )
-        )
+    for number, node, fence, started, ended, outcome, *rest in of_json(b"[%b]" % text) if text else ():
+        status, took_s, result = rest
+        times, tail = (instant(started), instant(ended)), outputs.get(number, "").encode("latin-1")
+        said = read_outcome(outcome)
+        found.append(Attempt(number, node, fence, *times, said, status, took_s, tail, result))
     return tuple(found)

@@ -3,9 +3,9 @@
 local ROW = { "states", "texts", "attempts", "tails" }
 local reads = {}
 
--- A command, and its reply.
-function reads.call(r)
-  return call(r[2], prefix .. r[3], unpack(r, 4))
+-- calls, commands.  Replies with their replies.
+function reads.calls(r)
+  return replies_to(r[2])
 end
 
 -- rows, keys, how many hashes.  Replies with the rows of the records; those of a whole row include the output.
@@ -91,7 +91,8 @@ end
 
 read_clock()
 read_header()
-local replies = { exact(wall), exact(wall - (header and header.ahead or 0)) }
+steady = wall - (header and header.ahead or 0)
+local replies = { exact(wall), exact(steady) }
 for _, read in ipairs(cjson.decode(ARGV[REQUEST])) do
   replies[#replies + 1] = reads[read[1]](read) or false
 end

@@ -80,15 +80,6 @@ function reads.due(r)
   return words
 end
 
--- expired, indexes, most
-function reads.expired(r)
-  local keys = {}
-  for _, index in ipairs(r[2]) do
-    append(keys, call("ZRANGEBYSCORE", prefix .. index, "-inf", exact(steady), "LIMIT", 0, r[3]))
-  end
-  return records_of(keys, RECORD)
-end
-
 -- asked, node; number.  There is no index of nodes: only a repeated ask, or the end of a node, needs one.
 function reads.asked(r)
   local last = tonumber(string.match(call("HGET", prefix .. "asks", r[2]) or "0", "^%S+"))
@@ -105,13 +96,27 @@ function reads.fires(r)
   return records_of(r[2], RECORD)
 end
 
--- all, indexes
-function reads.all(r)
+-- found, commands that reply with keys.  Replies with their records.
+function reads.found(r)
   local keys = {}
-  for _, index in ipairs(r[2]) do
-    append(keys, call("ZRANGE", prefix .. index, 0, -1))
+  for _, reply in ipairs(replies_to(r[2])) do
+    append(keys, reply)
   end
   return records_of(keys, RECORD)
+end
+
+-- calls, commands.  Replies with their replies.
+function reads.calls(r)
+  return replies_to(r[2])
+end
+
+-- notes.  Replies with the hashes of all notes, each with its fields and values.
+function reads.notes()
+  local out = {}
+  for place, hash in ipairs(call("SMEMBERS", prefix .. "kinds")) do
+    out[place] = { hash, call("HGETALL", prefix .. hash) }
+  end
+  return out
 end
 
 -- lanes, names, rivals, parked.  Replies with a list for each lane.
@@ -142,38 +147,6 @@ function reads.jobs(r)
     }
   end
   return out
-end
-
--- hashes, names; without a name, all hashes of notes.  Replies with a list of hashes, each with fields and values.
-function reads.hashes(r)
-  local out = {}
-  for place, hash in ipairs(#r[2] > 0 and r[2] or call("SMEMBERS", prefix .. "kinds")) do
-    out[place] = { hash, call("HGETALL", prefix .. hash) }
-  end
-  return out
-end
-
--- fields, hash and field of each
-function reads.fields(r)
-  local out = {}
-  for place = 1, #r[2], 2 do
-    out[#out + 1] = call("HGET", prefix .. r[2][place], r[2][place + 1])
-  end
-  return out
-end
-
-local function first_after(indexes, now)
-  local first = math.huge
-  for _, index in ipairs(indexes) do
-    local found = call("ZRANGEBYSCORE", prefix .. index, "(" .. exact(now), "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
-    first = math.min(first, found or first)
-  end
-  return exact(first)
-end
-
--- next, indexes by `look_at`, indexes by expiry
-function reads.next(r)
-  return { first_after(r[2], wall), first_after(r[3], steady) }
 end
 
 -- What decisions about the shown records depend on: for each job its facts, for each lane its cell and members.

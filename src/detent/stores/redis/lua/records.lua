@@ -4,6 +4,22 @@ local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB, TIER, PARKED, DOUBTED, MO
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
 local RECORD = { "states", "texts" } -- hashes
 
+local NOW = { [" wall"] = true, ["( wall"] = true, [" steady"] = true, ["( steady"] = true } -- stand for a time
+
+-- The replies to these commands, which only read.
+local function replies_to(commands)
+  local out = {}
+  for place, command in ipairs(commands) do
+    for at, word in ipairs(command) do
+      if NOW[word] then
+        command[at] = string.gsub(string.gsub(word, " wall", exact(wall)), " steady", exact(steady))
+      end
+    end
+    out[place] = call(command[1], prefix .. command[2], unpack(command, 3))
+  end
+  return out
+end
+
 -- The values of these keys in each of the hashes, one after the other.  Leaves out keys that do not exist.
 local function records_of(keys, hashes)
   local out, columns = {}, {}
