@@ -46,9 +46,6 @@ from detent.stores.redis.requests import Request, key_of, names_of, where
 from detent.stores.redis.session import Session
 from detent.stores.redis.values import Kept, records_of
 
-WALL, STEADY = " wall", " steady"  # stand for the time in a read
-NOTES = "notes:"  # the hash of notes without a prefix
-
 
 class Hand:
     """What a unit of work has read, and what it has in hand."""
@@ -184,7 +181,7 @@ def _request(hand: Hand, read: Read) -> list[Any]:
             return ["due", _due(read), read.most, token, *after]
         case Expired():
             indexes = _live([read.queue]) if read.queue is not None else ["laned"]
-            span = ("-inf", STEADY, "LIMIT", 0, read.most)
+            span = ("-inf", " steady", "LIMIT", 0, read.most)
             return ["found", [["ZRANGEBYSCORE", index, *span] for index in indexes]]
         case Asked():
             return ["asked", read.node, read.number or 0]
@@ -202,17 +199,12 @@ def _request(hand: Hand, read: Read) -> list[Any]:
         case Cells(prefix=""):
             return ["calls", [["HGET", *where(name)] for name in read.names]]
         case Cells():
-            hash_name, _ = where(read.prefix)
-            return ["notes"] if hash_name == NOTES else ["calls", [["HGETALL", hash_name]]]
+            return ["notes", where(read.prefix)[0] if read.prefix != NOTE_PREFIX else ""]
         case LastAsk():
             return ["calls", [["HGET", "asks", read.node]]]
         case Next():
             due = [f"due:{tier}:{encoded(queue)}" for queue in read.queues for tier in "pjh"]
-            indexes = [(name, f"({WALL}") for name in due] + [
-                (name, f"({STEADY}") for name in _live(read.queues)
-            ]
-            span = ("+inf", "WITHSCORES", "LIMIT", 0, 1)
-            return ["calls", [["ZRANGEBYSCORE", name, now, *span] for name, now in indexes]]
+            return ["next", due, _live(read.queues)]
 
 
 def _reply(hand: Hand, read: Read, said: Any) -> Any:
@@ -242,17 +234,11 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case Cells(prefix=""):
             return {name: _cell(text) for name, text in zip(read.names, said, strict=True) if text}
         case Cells():
-            hash_name, _ = where(read.prefix)
-            hashes = said if hash_name == NOTES else [(hash_name.encode(), *said)]
-            return _cells_under(read.prefix, hashes)
+            return _cells_under(read.prefix, said)
         case LastAsk():
             return int(said[0].split(b" ")[0]) if said[0] else 0
         case Next():
-            times = [float(one[1]) if one else None for one in said]
-            due, live = times[: 3 * len(read.queues)], times[3 * len(read.queues) :]
-            return Upcoming(
-                *(min((at for at in some if at is not None), default=None) for some in (due, live))
-            )
+            return Upcoming(*(None if one == b"inf" else float(one) for one in said))
 
 
 def _recall(hand: Hand, read: Read) -> Any:

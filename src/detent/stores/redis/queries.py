@@ -193,7 +193,9 @@ class Queries:
 
     def _delete(self, app: str, records: Sequence[Kept]) -> bool:
         request = Request({one.fire.key: one for one in records}, set())
-        request.add(_deletion(records))
+        fires = [one.fire for one in records if one.fire.origin == "schedule"]
+        reached = [Progress(fire.job, reached=fire.due_at.timestamp()) for fire in fires]
+        request.add(Group(drops=[Drop(one.fire.key, one.version) for one in records], progress=reached))
         return bool(request.send(self._session, app, Expect())[1][0] == b"done")
 
     def _watermarks(self, app: str, records: Sequence[Kept], now: float) -> dict[str, float]:
@@ -283,11 +285,3 @@ def _past(words: Sequence[Any], hashes: int = RECORD) -> list[Past]:
 def _is_to_come(one: Kept, watermarks: dict[str, float]) -> bool:
     """Whether it is an instant that a plan could record again."""
     return one.fire.origin == "schedule" and one.fire.due_at.timestamp() > watermarks[one.fire.job]
-
-
-def _deletion(records: Sequence[Kept]) -> Group:
-    reached = [one.fire for one in records if one.fire.origin == "schedule"]
-    return Group(
-        drops=[Drop(one.fire.key, one.version) for one in records],
-        progress=[Progress(fire.job, reached=fire.due_at.timestamp()) for fire in reached],
-    )

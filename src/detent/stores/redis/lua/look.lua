@@ -110,10 +110,10 @@ function reads.calls(r)
   return replies_to(r[2])
 end
 
--- notes.  Replies with the hashes of all notes, each with its fields and values.
-function reads.notes()
+-- notes, hash; "": all hashes of notes.  Replies with each hash, its fields and values.
+function reads.notes(r)
   local out = {}
-  for place, hash in ipairs(call("SMEMBERS", prefix .. "kinds")) do
+  for place, hash in ipairs(r[2] == "" and call("SMEMBERS", prefix .. "kinds") or { r[2] }) do
     out[place] = { hash, call("HGETALL", prefix .. hash) }
   end
   return out
@@ -147,6 +147,20 @@ function reads.jobs(r)
     }
   end
   return out
+end
+
+local function first_after(indexes, now)
+  local first = math.huge
+  for _, index in ipairs(indexes) do
+    local found = call("ZRANGEBYSCORE", prefix .. index, "(" .. exact(now), "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
+    first = math.min(first, found or first)
+  end
+  return exact(first)
+end
+
+-- next, indexes by `look_at`, indexes by expiry
+function reads.next(r)
+  return { first_after(r[2], wall), first_after(r[3], steady) }
 end
 
 -- What decisions about the shown records depend on: for each job its facts, for each lane its cell and members.

@@ -4,16 +4,12 @@ local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB, TIER, PARKED, DOUBTED, MO
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
 local RECORD = { "states", "texts" } -- hashes
 
-local NOW = { [" wall"] = true, ["( wall"] = true, [" steady"] = true, ["( steady"] = true } -- stand for a time
-
--- The replies to these commands, which only read.
+-- The replies to these commands, which only read.  " wall" and " steady" stand for the time.
 local function replies_to(commands)
-  local out = {}
+  local out, times = {}, { [" wall"] = exact(wall), [" steady"] = exact(steady) }
   for place, command in ipairs(commands) do
     for at, word in ipairs(command) do
-      if NOW[word] then
-        command[at] = string.gsub(string.gsub(word, " wall", exact(wall)), " steady", exact(steady))
-      end
+      command[at] = times[word] or word
     end
     out[place] = call(command[1], prefix .. command[2], unpack(command, 3))
   end
