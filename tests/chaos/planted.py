@@ -23,7 +23,7 @@ from detent.rules import settling
 from detent.stores.engine import engine, planning
 from detent.stores.engine.unit import Unit
 from detent.stores.redis import session
-from detent.stores.redis.script import PARTS, Script
+from detent.stores.redis.script import SCRIPTS, Script
 from detent.stores.redis.store import RedisStore
 from detent.warden import client
 
@@ -58,7 +58,7 @@ def _change_script(*changes: tuple[str, str]) -> None:
             text = text.replace(old, new)
         return Script(text)
 
-    every = "".join(whole(name).text for name in PARTS)
+    every = "".join(whole(name).text for name in SCRIPTS)
     assert all(old in every for old, _ in changes), "the script does not say that any more"
     session.script_of = changed  # type: ignore[assignment]
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from hashlib import sha1
 
-PARTS = {
-    "look": ("header", "records", "look"),
-    "commit": ("header", "records", "commit"),
-    "steps": ("header", "records", "steps"),
-    "find": ("header", "records", "find"),
-}
+SCRIPTS = ("look", "commit", "steps", "find")
 # Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _START = "if redis.replicate_commands then redis.replicate_commands() end\n"
 
@@ -26,7 +21,7 @@ class Script:
 
 @cache
 def script_of(name: str) -> Script:
-    return Script("\n".join(map(_text_of, PARTS[name])))
+    return Script("\n".join(map(_text_of, ("header", "records", name))))
 
 
 def _text_of(part: str) -> str:

@@ -49,11 +49,12 @@ class RedisServers:
         for _ in range(REDIRECTS_MAX):
             try:
                 return _send(self._client_of(key), commands)
+            except DetentError:
+                raise
             except Exception as error:
-                if isinstance(error, import_redis().exceptions.MovedError):
-                    self._forget()  # the commands did not run there
-                    continue
-                raise self._explain(error) from error
+                if not isinstance(error, import_redis().exceptions.MovedError):
+                    raise self._explain(error) from error
+                self._forget()  # the commands did not run there
         raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
 
     def send_each(self, *command: Any) -> list[Any]:
@@ -64,6 +65,8 @@ class RedisServers:
                 return _send(client, [command])
             nodes = self._client.get_primaries()
             return [_send(self._client.get_redis_connection(node), [command])[0] for node in nodes]
+        except DetentError:
+            raise
         except Exception as error:
             raise self._explain(error) from error
 
@@ -112,8 +115,8 @@ class RedisServers:
             return NoScript()
         is_cut = isinstance(error, ValueError) and "closed file" in said  # `close` did it, without hiredis
         known = errors.RedisError | errors.RedisClusterException | OSError
-        if isinstance(error, DetentError) or not (is_cut or isinstance(error, known)):
-            return error
+        if not (is_cut or isinstance(error, known)):
+            raise error
         self._forget()
         if "CERTIFICATE_VERIFY_FAILED" in said:
             return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
