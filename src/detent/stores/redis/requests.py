@@ -74,13 +74,15 @@ class Request:
         if self._live_until != float("inf"):
             held["live_until"] = self._live_until
         words: list[Word] = []
-        for fields in self.checks.values():
-            words += [*fields, *fields.values()]
+        checks: list[list[Any]] = []
+        for hash_name, fields in self.checks.items():
+            common = {*fields.values()} if len({*fields.values()}) == 1 else ()
+            checks.append([hash_name, len(fields), *common])
+            words += fields if common else [*fields, *fields.values()]
         for (command, key), given in sorted(self.writes.items(), key=lambda one: one[0][0] not in REMOVES):
             words += [command, key, len(given), *given]
         for name, members in self._sets.items():
             words += ["SADD", name, len(members), *members]
-        checks = [(hash_name, len(fields)) for hash_name, fields in self.checks.items()]
         return session.run(app, "commit", [held, checks, self._wakes], words)
 
     # Records.

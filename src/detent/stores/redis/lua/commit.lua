@@ -1,8 +1,8 @@
 -- Writes what a client decided, if nothing that it read has changed; else it writes nothing and says what has changed.
 --
 -- The request is a JSON list: what must hold, the hashes whose versions are checked, the records to wake.  The other
--- arguments are, for each of these hashes, fields and then their versions; then writes: command, key, number of
--- arguments, arguments.  What has a version begins with three words: the version, and the first fence and the first id
+-- arguments are, for each of these hashes, fields and then their versions, unless they have one in common; then writes:
+-- command, key, number of arguments, arguments.  What has a version begins with three words: the version, and the first fence and the first id
 -- of its commit.
 
 local VIEW_S = 4 -- as in engine/driver.py
@@ -26,18 +26,18 @@ end
 local function check(checks)
   local stale, at = {}, REQUEST
   for _, one in ipairs(checks) do
-    local hash, count = unpack(one)
+    local hash, count, common = unpack(one)
     for from = 1, count, CHUNK do
       local to = math.min(from + CHUNK - 1, count)
       for place, text in ipairs(call("HMGET", prefix .. hash, unpack(ARGV, at + from, at + to))) do
         local field = at + from + place - 1
-        local expected = ARGV[field + count]
+        local expected = common or ARGV[field + count]
         if string.sub(text or "0 ", 1, #expected) ~= expected then
           stale[#stale + 1] = hash .. " " .. ARGV[field]
         end
       end
     end
-    at = at + 2 * count
+    at = at + (common and count or 2 * count)
   end
   return stale, at
 end

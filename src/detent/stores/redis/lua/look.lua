@@ -6,7 +6,7 @@
 
 local HAND_S = 1
 local READ_MAX = 800 -- due records that one read passes over, because their lanes are in the hands of others
-local LANE_AND_JOB = "^" .. string.rep("%S* ", LANE - 1) .. "(%S*) %S* (%S*)"
+local LANE_QUEUE_JOB = "^" .. string.rep("%S* ", LANE - 1) .. "(%S*) (%S*) (%S*)"
 
 local reads = {}
 local jobs, lanes = {}, {} -- of the due records that were shown: lists without duplicates
@@ -25,7 +25,7 @@ local function add_free(found, keys, most, token)
   end
   local names, hands = {}, {}
   for place, line in ipairs(call("HMGET", prefix .. "states", unpack(keys))) do
-    names[place] = string.match(line or "", LANE_AND_JOB) or ""
+    names[place] = string.match(line or "", LANE_QUEUE_JOB) or ""
   end
   for place, hand in ipairs(call("HMGET", prefix .. "hands", unpack(names))) do
     local till, whose = string.match(hand or "", "^(%S+) (.*)$")
@@ -56,25 +56,26 @@ function reads.due(r)
   local index, most, token, at, key = prefix .. r[2], r[3], r[4], r[5], r[6]
   local found, passed, some = {}, 0, nil
   repeat
-    some = call("ZRANGEBYSCORE", index, at and exact(at) or "-inf", exact(wall), "WITHSCORES", "LIMIT", passed, most)
-    local keys = {}
-    for place = 1, #some, 2 do
-      if not at or tonumber(some[place + 1]) > at or some[place] > key then
-        keys[#keys + 1] = some[place]
-      end
-    end
-    add_free(found, keys, most, token)
+    some = call("ZRANGEBYSCORE", index, at and exact(at) or "-inf", exact(wall), "LIMIT", passed, most)
     passed = passed + most
-  until token == "" or #found >= most or #some < 2 * most or passed >= READ_MAX
+    local is_last = #some < most
+    while at and #some > 0 and some[1] <= key and tonumber(call("ZSCORE", index, some[1])) == at do
+      table.remove(some, 1)
+    end
+    add_free(found, some, most, token)
+  until token == "" or #found >= most or is_last or passed >= READ_MAX
   if steady >= header.calm then
     take(index, found)
   end
-  local words = records_of(found, RECORD)
+  local words, last = records_of(found, RECORD), "\n"
   for place = 1, #words, 2 do
-    local lane, job = string.match(words[place], LANE_AND_JOB)
-    add_once(jobs, job)
-    if lane ~= "" then
-      add_once(lanes, lane)
+    if not string.find(words[place], last, 1, true) then -- most follow one of the same job
+      local lane, queue, job = string.match(words[place], LANE_QUEUE_JOB)
+      last = table.concat({ "", lane, queue, job, "" }, " ")
+      add_once(jobs, job)
+      if lane ~= "" then
+        add_once(lanes, lane)
+      end
     end
   end
   return words
