@@ -75,15 +75,18 @@ class Request:
             held["live_until"] = self._live_until
         words: list[Word] = []
         checks: list[list[Any]] = []
+        writes: list[tuple[str, str, int]] = []
         for hash_name, fields in self.checks.items():
             common = {*fields.values()} if len({*fields.values()}) == 1 else ()
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for (command, key), given in sorted(self.writes.items(), key=lambda one: one[0][0] not in REMOVES):
-            words += [command, key, len(given), *given]
+            writes.append((command, key, len(given)))
+            words += given
         for name, members in self._sets.items():
-            words += ["SADD", name, len(members), *members]
-        return session.run(app, "commit", [held, checks, self._wakes], words)
+            writes.append(("SADD", name, len(members)))
+            words += members
+        return session.run(app, "commit", [held, checks, writes, self._wakes], words)
 
     # Records.
 

@@ -1,9 +1,9 @@
 -- Writes what a client decided, if nothing that it read has changed; else it writes nothing and says what has changed.
 --
--- The request is a JSON list: what must hold, the hashes whose versions are checked, the records to wake.  The other
--- arguments are, for each of these hashes, fields and then their versions, unless they have one in common; then writes:
--- command, key, number of arguments, arguments.  What has a version begins with three words: the version, and the first fence and the first id
--- of its commit.
+-- The request is a JSON list: what must hold; the hashes whose versions are checked; the writes, each with its command,
+-- key and number of arguments; what to wake.  The other arguments are, for each of these hashes, fields and then their
+-- versions, unless they have one in common; then the arguments of the writes.  What has a version begins with three
+-- words: the version, and the first fence and the first id of its commit.
 
 local VIEW_S = 4 -- as in engine/driver.py
 local IDS = 65536 -- ids that one version has
@@ -68,18 +68,21 @@ function writes.EXTEND(hash, from, to)
   end
 end
 
-local function write_all(at)
-  local last = #ARGV
-  while at < last do
-    local command, option = string.match(ARGV[at + 1], "^(%S+) ?(.*)$")
-    local key, count = prefix .. ARGV[at + 2], tonumber(ARGV[at + 3])
-    at = at + 3
+writes["ZADD GT"] = function(index, from, to)
+  call("ZADD", index, "GT", unpack(ARGV, from, to))
+end
+
+writes["ZADD XX"] = function(index, from, to)
+  call("ZADD", index, "XX", unpack(ARGV, from, to))
+end
+
+local function write_all(list, at)
+  for _, one in ipairs(list) do
+    local command, key, count = one[1], prefix .. one[2], one[3]
     for from = at + 1, at + count, CHUNK do
       local to = math.min(from + CHUNK - 1, at + count)
       if writes[command] then
         writes[command](key, from, to)
-      elseif option ~= "" then
-        call(command, key, option, unpack(ARGV, from, to))
       else
         call(command, key, unpack(ARGV, from, to))
       end
@@ -109,7 +112,7 @@ local function wake(lane, most, at)
   end
 end
 
-local function commit(expect, checks, wakes)
+local function commit(expect, checks, list, wakes)
   if not holds(expect) then
     return { leave(), "refused" }
   end
@@ -125,7 +128,7 @@ local function commit(expect, checks, wakes)
   version = header.version + 1
   stamp = table.concat({ exact(version), exact(fence + 1), exact(version * IDS), "" }, " ")
   wakes_nodes, is_changed = expect.wakes_nodes, true
-  write_all(at)
+  write_all(list, at)
   for _, one in ipairs(wakes) do
     wake(unpack(one))
   end

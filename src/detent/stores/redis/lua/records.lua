@@ -1,6 +1,7 @@
 -- Reads records, and changes the times of those that a client has not read.  values.py lists the words of a line.
 
-local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB, TIER, PARKED, DOUBTED, MOVES = 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB = 6, 7, 8, 9, 10, 11, 12
+local TIER, PARKED, DOUBTED, MOVES = 13, 14, 15, 16
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
 local RECORD = { "states", "texts" } -- hashes
 
