@@ -13,9 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
 
-run: $(VENV)/ready ## an example: jobs that fire every few seconds; Ctrl-C ends it
+run: $(VENV)/ready ## an example with the dashboard: jobs that fire every few seconds; Ctrl-C ends it
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
-	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db
+	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db --dashboard
 
 test: $(VENV)/dev ## lint, types and all tests; as root on Debian it also installs the programs that tests use
 	@bash tools/ensure-programs
@@ -83,8 +83,8 @@ $(VENV)/ready: pyproject.toml
 	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); bash tools/ensure-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
-	@echo "Installing detent with PyYAML, rich, shtab and tzdata into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "Installing detent with PyYAML, rich, shtab, tzdata, Starlette and uvicorn into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[web]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/ready

@@ -8,6 +8,7 @@ import callables
 import claims
 import cold_start
 import commands
+import dashboard_queries
 import fleet
 import load
 import memory
@@ -25,6 +26,7 @@ BENCHES = {
         commands,
         callables,
         claims,
+        dashboard_queries,
         fleet,
         load,
         memory,

@@ -83,8 +83,8 @@ def load(n: int, schedule: Callable[[int, int], str], idle_s: float) -> Loaded:
 
 
 def _is_planned(process: NodeProcess, n: int, began: float) -> bool:
-    """A job whose mark is in the future has a plan."""
-    rows = process.ask("SELECT count(*) FROM marks WHERE at > ?", began + 60)
+    """A job whose watermark is in the future has a plan."""
+    rows = process.ask("SELECT count(*) FROM jobs WHERE at > ?", began + 60)
     return bool(rows) and rows[0][0] == n
 
 

@@ -92,7 +92,7 @@ LARGE = (
 ENDS = Variant("3 nodes, 1 pause: every run ends", HOLDS, ("FAILOVERS=0",), ends=True)
 FULL = (*LARGE, ENDS, *REMOVED)
 SMALL = (
-    ENDS,
+    Variant("2 nodes, 1 pause: every run ends", HOLDS, (*TWO, "FAILOVERS=0"), ends=True),
     Variant("2 nodes, 1 failover", HOLDS, (*TWO, "PAUSES=0")),
     *(one for one in REMOVED if one.name in QUICK),
 )

@@ -21,6 +21,7 @@ OURS = {  # a row of detent, and a budget, of each benchmark
     "commands": ("detent", "commands lost"),
     "callables": ("detent, loop, 100000 at a time", "calls dropped, or made twice"),
     "claims": ("redis-py Lock, 1 claiming", "claims in batches of 100 ÷ Lock"),
+    "dashboard_queries": ("Redis", "PostgreSQL: newest of 500 jobs"),
     "fleet": ("PostgreSQL, 4 nodes", "Redis: calls for a fire, 4 nodes"),
     "load": ("yearly, all alike", "peak memory, yearly, all alike"),
     "memory": (10, "memory after 20 ÷ after 10 fires"),
@@ -33,7 +34,6 @@ AT_ANY_SPEED = (
     "commands run twice",
     "calls dropped, or made twice",
     "tasks run twice, Redis, appendfsync everysec",
-    "tasks run twice, PostgreSQL, fsync",
 )
 
 
@@ -45,9 +45,14 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def found_by(name: str) -> dict[str, Any]:
-    ended = run(name, "--tiny", "-o", "json")
-    assert ended.returncode in (0, 1), ended.stderr  # 1: a limit is missed, which may happen in this size
-    (line,) = ended.stdout.splitlines()
+    server = (
+        ("--on", "redis-everysec") if name == "queues" else ()
+    )  # it starts workers on each of its servers
+    ended = run(name, *server, "--tiny", "-o", "json")
+    lines = ended.stdout.splitlines()
+    # 1: a limit is missed, which may happen in this size.  A crash has the same code, and prints nothing.
+    assert ended.returncode in (0, 1) and len(lines) == 1, ended.stderr
+    (line,) = lines
     found: dict[str, Any] = json.loads(line)
     return found
 

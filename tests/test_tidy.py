@@ -16,7 +16,7 @@ LAYERS = (  # a package may import itself and those before it in this list
     *("stores", "runners", "hosts"),
     *("warden", "worker", "node", "trigger"),
     *("loading", "observe", "app"),
-    *("receive", "testing", "cli"),
+    *("receive", "testing", "views", "dashboard", "cli"),
     *("__init__", "__main__"),
 )
 FAMILIES = {  # folders whose members do not import each other, but for what they share

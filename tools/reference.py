@@ -39,6 +39,7 @@ from detent.manifest.shapes import (
 )
 from detent.model import CAUSES
 from detent.node import reporting, service
+from detent.observe.metrics.series import NODE, STORE, Series
 from detent.rules import lanes, planning, settling
 from detent.runners import secrets
 from detent.runners.call import function
@@ -47,7 +48,7 @@ from detent.text import NESTING_MAX, plural
 from detent.warden.program import output, warm_children
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("manifest", "cli", "events"))
+PAGES = tuple(ROOT / "docs" / "reference" / f"{name}.md" for name in ("manifest", "cli", "events", "metrics"))
 _PART = re.compile(r"(<!-- generated: ([a-z0-9-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 
@@ -255,6 +256,14 @@ def causes() -> str:
     return table(("cause", "meaning"), ((f"`{name}`", meaning) for name, meaning in CAUSES.items()))
 
 
+# The metrics.
+
+
+def series(some: tuple[Series, ...]) -> str:
+    rows = ((f"`{one.name}`", one.kind, ", ".join(one.labels) or "–", one.help) for one in some)
+    return table(("series", "type", "labels", "meaning"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fields-1": lambda: field_tables(1),
     "fields-2": lambda: field_tables(2),
@@ -262,6 +271,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "verbs": verbs,
     "events": events,
     "causes": causes,
+    "series-node": lambda: series(NODE),
+    "series-store": lambda: series(STORE),
 }
 
 

@@ -49,6 +49,10 @@ EVENTS: dict[str, Event] = {
     "hook-failed": Event("ERROR", "a hook failed; the fire that called it keeps its outcome"),
     "paused": Event("INFO", "a job was paused"),
     "resumed": Event("INFO", "a job is no longer paused"),
+    "operated": Event(
+        "INFO", "a user of the dashboard ran, paused, resumed, killed, retried or deleted something"
+    ),
+    "dashboard-started": Event("INFO", "the dashboard accepts connections; gives its address"),
     "deployed": Event(
         "INFO", "this node replaced older definitions of jobs, or removed jobs that no live node has"
     ),
@@ -71,6 +75,14 @@ EVENTS: dict[str, Event] = {
     "manifest-warning": Event("WARN", "a part of the manifest may not do what its author expects"),
     "secret-unresolved": Event("WARN", "a secret reference does not resolve; the next one is tried"),
     "traces-unsent": Event("WARN", "the trace collector did not accept spans; jobs are not affected"),
+    "metrics-served": Event("INFO", "the node serves metrics; gives the address"),
+    "metrics-unsent": Event("WARN", "the collector did not accept metrics; jobs are not affected"),
+    "metrics-limited": Event(
+        "WARN", "there are more job names than metrics distinguish; the others are counted as `other`"
+    ),
+    "listener-failed": Event(
+        "WARN", "a function with `@app.on` raised, or is too slow and misses events; logged once for each"
+    ),
     "log-dropped": Event("WARN", "log lines were dropped because the output was blocked; gives their number"),
     "internal-error": Event("ERROR", "a bug in detent: the fire fails, or the node exits with code 1"),
 }

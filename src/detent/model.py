@@ -73,6 +73,7 @@ class Policy(NamedTuple):
     unique_s: float = 0.0  # after success, the key stays taken for this long; 0: it does not
     drop_result: bool = False  # do not store what the call returned
     result_s: float = 3600.0  # a kept result is not pruned before this age
+    remind_s: float = 0.0  # time between two alerts while a job keeps failing; 0 in a hook: it is always sent
 
 
 class Rate(NamedTuple):
@@ -147,7 +148,17 @@ class Push(NamedTuple):
     secret_refs: tuple[str, ...] = ()  # sign and verify the message
 
 
-Work = Command | Request | Call | Push
+class Alert(NamedTuple):
+    """Work of a hook: a message to an address of a chat, a mail server or another service (Apprise)."""
+
+    address: str  # with {{references}} to secrets
+    title: str = ""  # with {{placeholders}}; "": the default text
+    body: str = ""
+    dashboard_url: str = ""  # for a link to the fire
+    secret_refs: tuple[str, ...] = ()  # that the address names
+
+
+Work = Command | Request | Call | Push | Alert
 
 
 class Schedule(Protocol):
@@ -299,6 +310,7 @@ class Watermark(NamedTuple):
 
     at: datetime
     revision: str
+    succeeded_at: datetime | None = None  # when one of its fires last succeeded; hooks do not count
 
 
 class Plan(NamedTuple):
@@ -366,6 +378,19 @@ class Found(list[Row]):
     def __init__(self, rows: Iterable[Row] = (), before: Place | None = None) -> None:
         super().__init__(rows)
         self.before = before
+
+
+class Tally(NamedTuple):
+    """How many fires ended in an interval, of those that are alike.  A bound is the smallest of
+    `rules.tallies.BOUNDS_S` that they do not exceed; None: they never ran."""
+
+    at: datetime  # the start of the interval
+    job: str
+    queue: str
+    kind: Kind
+    late_le_s: float | None  # how late the last attempt started
+    took_le_s: float | None  # from the start of the last attempt to the end of the fire
+    fires: int
 
 
 class Note(NamedTuple):

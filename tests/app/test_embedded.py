@@ -16,10 +16,10 @@ from tests.app.app_world import APP, EVERY_SECOND, Tick, World
 from tests.equipment.fleet import PATIENCE_S, wait_for
 from tests.equipment.redis_server import RedisServer, free_port
 
-from detent.cli.look.nodes import live_nodes
 from detent.loading import module_app
 from detent.model import Query, Row
 from detent.stores.registry import open_store
+from detent.views.nodes import live_nodes
 
 INSTANTS = int(os.environ.get("DETENT_TEST_INSTANTS", "5"))  # 60 for the long form
 WSGI = """
@@ -274,6 +274,7 @@ def import_shop(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.parametrize("any_world", ["postgresql"], indirect=True)
 def test_messages_of_the_queues_that_start_names_are_served_in_the_processes_of_gunicorn(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

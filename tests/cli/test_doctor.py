@@ -216,9 +216,7 @@ def test_a_wrong_clock_is_weak_in_either_direction() -> None:
     assert (clock_offset(-70).state, "70.0 s behind" in clock_offset(-70).found) == ("weak", True)
 
 
-def test_jobs_that_nobody_can_end_alone_and_claims_that_are_short_are_named(
-    detent: Detent, manifest: Path
-) -> None:
+def test_jobs_that_cannot_be_ended_alone_and_short_claims_are_named(detent: Detent, manifest: Path) -> None:
     manifest.write_text(
         MANIFEST
         + '  - {name: bound, schedule: "@daily", call: "json:dumps", isolation: thread}\n'

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.cli_world import SOURCES, WAIT_MAX_S, call, environment, node, until
+from tests.equipment.receiver import Receiver
 
 from detent.cli.main import VERBS, verb_module
 
@@ -23,7 +24,7 @@ app: demo
 store: sqlite:///try.db
 jobs:
   - {name: backup, schedule: "30 2 * * *", timezone: Europe/Berlin, policy: {dst: vixie},
-     command: 'echo done; while test -e held; do sleep 0.05; done'}
+     command: 'echo done; while test -e held; do sleep 0.05; done', on_failure: "json://127.0.0.1:9"}
   - {name: report-daily, schedule: "0 9 * * MON-FRI", command: 'true'}
 """
 SHOP = """
@@ -64,10 +65,13 @@ def furnish(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with files and a past, in which a node runs; `detent` is on its PATH."""
-    folder = furnish(tmp_path_factory.mktemp("world"))
+    folder, receiver = furnish(tmp_path_factory.mktemp("world")), Receiver()
+    address = receiver.url.replace("http://", "json://")
+    (folder / "detent.yaml").write_text(MANIFEST.replace("json://127.0.0.1:9", address))
     with node(folder):
         assert call(folder, "fire", "backup", "--wait").code == 0
         yield folder
+    receiver.close()
 
 
 def start(folder: Path, example: str) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent.cli.follow import SegmentReader
+from detent.views.output import SegmentReader
 from detent.warden.program.output import SEGMENT_MAX, Output
 
 PIECE = SEGMENT_MAX // 3 + 1
@@ -17,7 +17,7 @@ def written(number: int, size: int) -> bytes:
     return (b"%d " % number * size)[:size]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(sizes=st.lists(st.integers(0, PIECE), max_size=12), looks=st.lists(st.booleans(), max_size=12))
 def test_a_frequent_reader_sees_every_byte_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], looks: list[bool]

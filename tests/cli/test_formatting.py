@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.cli.formatting import duration, iso, local_time, relative
-from detent.cli.tables import printable
+from detent.views.formatting import duration, iso, local_time, printable, relative
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -11,7 +11,17 @@ from tests.cli.cli_world import MANIFEST, Detent, Result, command, environment
 
 from detent.cli.main import GROUPS, VERBS, build_parser
 
-WITHOUT_MANIFEST = ("worker", "queue", "init", "convert", "help", "completion", "schema", "version")
+WITHOUT_MANIFEST = (
+    "worker",
+    "queue",
+    "dashboard",
+    "init",
+    "convert",
+    "help",
+    "completion",
+    "schema",
+    "version",
+)
 JSON = '{"version": 2, "app": "demo", "jobs": [{"name": "a", "schedule": "@daily", "command": "true"}]}'
 TOML = 'version = 2\napp = "demo"\n[[jobs]]\nname = "a"\nschedule = "@daily"\ncommand = "true"\n'
 CRONTAB = "30 2 * * * /bin/true\n"

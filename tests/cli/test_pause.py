@@ -14,11 +14,11 @@ from tests.cli.cli_world import MANIFEST, Detent, Past, Result
 from tests.cli.past_node import PastNode, yesterday
 
 from detent import clock
-from detent.cli.act.pauses import Pause, find_pauses
 from detent.cli.options import seconds
-from detent.cli.tables import printable
 from detent.model import Outcome
 from detent.stores.memory.store import MemoryStore
+from detent.views.formatting import printable
+from detent.views.pauses import Pause, find_pauses
 
 
 @pytest.fixture

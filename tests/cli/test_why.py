@@ -11,7 +11,6 @@ import pytest
 from tests.cli.cli_world import Detent
 from tests.cli.past_node import PastNode, yesterday
 
-from detent.cli.look.why_reasons import outcome_sentences
 from detent.cli.options import parse_time
 from detent.errors import UsageError
 from detent.model import Fire, Outcome, Policy, Row
@@ -25,6 +24,7 @@ from detent.rules.outcomes import (
     replaced_by,
 )
 from detent.rules.planning import manual_fire
+from detent.views.why_reasons import outcome_sentences
 
 MANIFEST = """
 version: 2

@@ -2,7 +2,7 @@
 
 - One shell on a terminal runs all commands of a page.  A command that goes on has its own terminal.
 - Stand-ins replace what a test must not touch: a copy of Debian's crontab for the system's, a local server
-  for the host that takes alerts, and free ports for the app and the Redis of the page.
+  for the host that takes alerts, and free ports for the app, the Redis and the metrics of the page.
 - At the end, every process that was started gets SIGTERM, and is waited for by its id.
 """
 
@@ -35,7 +35,7 @@ HURRY_S = 0.3  # between two signals: the second one makes a node stop at once
 MARK = "--said--"
 _SAID = re.compile(rf".*\n{MARK}\d+\n.*", re.DOTALL)
 CRONTAB, ALERTS, APP = "/etc/crontab", "https://alerts.example.com", "localhost:8000"
-REDIS_PORT = "7379"
+REDIS_PORT, METRICS = "7379", "127.0.0.1:9464"
 DEBIAN = ROOT / "tests/corpus/crontab/debian-default.system.crontab"
 
 
@@ -86,6 +86,7 @@ class Reader:
             ALERTS: f"http://127.0.0.1:{self._alerts.server_port}",
             APP: f"127.0.0.1:{free_port()}",
             REDIS_PORT: str(free_port()),
+            METRICS: f"127.0.0.1:{free_port()}",
         }
         self._shell = subprocess.Popen(
             ["bash", "--norc", "-s"],

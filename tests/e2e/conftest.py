@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.equipment.fleet import Fleet
+from tests.equipment.receiver import Receiver
 from tests.equipment.wall_clock import WallClock, build_skew
 
 from detent.warden.program.cgroups import find_cgroup, mounted_at
@@ -55,3 +56,10 @@ def skew_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def wall_clock(skew_library: Path, tmp_path: Path) -> WallClock:
     return WallClock(skew_library, tmp_path / "skew")
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()

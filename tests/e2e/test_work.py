@@ -3,15 +3,11 @@
 import hashlib
 import hmac
 import json
-import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
-import pytest
 from tests.equipment.fleet import NEVER, Fleet, wait_for
+from tests.equipment.receiver import Received, Receiver
 
 from detent.clock import now
 from detent.manifest.secret_refs import Secret
@@ -21,48 +17,6 @@ from detent.warden.program.host_locks import LANE_FD
 
 SECRET = "a-secret-that-signs"
 FAILS_TWICE = "echo attempt $DETENT_ATTEMPT; test $DETENT_ATTEMPT -ge 3"
-
-
-class Received(NamedTuple):
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-class Receiver:
-    """An HTTP server that answers with these statuses in turn, and then with 200."""
-
-    def __init__(self, *statuses: int) -> None:
-        self.received: list[Received] = []
-        self._statuses = list(statuses)
-        receiver = self
-
-        class Called(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.received.append(Received(self.command, self.path, dict(self.headers), body))
-                self.send_response(receiver._statuses.pop(0) if receiver._statuses else 200)
-                self.end_headers()
-                self.wfile.write(b"thank you\n")
-
-            def log_message(self, *_: object) -> None:
-                """Log nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Called)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def answer(self, *statuses: int) -> None:
-        self._statuses[:] = statuses
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    receiver = Receiver()
-    yield receiver
-    receiver.server.shutdown()
-    receiver.server.server_close()
 
 
 def test_a_command_gets_its_words_as_they_are_and_nothing_else_of_the_node(fleet: Fleet) -> None:

@@ -37,6 +37,7 @@ QUICK = (
     "--innodb-buffer-pool-size=64M",
     "--max-connections=200",
 )
+PLAIN: dict[str, Any] = {"ssl_disabled": True}  # with TLS, PyMySQL loads all certificates for each connection
 TABLES = ("fires", "attempts", "cells", "asks", "jobs", "apps", "wakeups")
 
 
@@ -96,7 +97,12 @@ class MysqlServer:
     def sql(self, statement: str, *values: Any, database: str | None = None) -> Rows:
         with (
             pymysql.connect(
-                unix_socket=self.socket, user="root", database=database, autocommit=True, connect_timeout=5
+                unix_socket=self.socket,
+                user="root",
+                database=database,
+                autocommit=True,
+                connect_timeout=5,
+                **PLAIN,
             ) as db,
             db.cursor() as cursor,
         ):
@@ -180,7 +186,7 @@ _numbers = count(1)
 
 
 def new_name() -> str:
-    """Of a database that nobody else has."""
+    """Return a name for a new database."""
     return f"tests_{os.getpid()}_{next(_numbers)}"
 
 
@@ -193,6 +199,7 @@ class ClockedStore(MysqlStore):
     def __init__(self, server: MysqlServer, database: str, clock: FakeClock) -> None:
         super().__init__(server.url(database), clock.monotonic)
         self.clock, self.database, links = clock, database, self.driver.links
+        links.address.arguments.update(PLAIN)
         self._start, links._start = links._start, self._clocked  # type: ignore[method-assign]
 
     def _clocked(self, within_s: int, statement: str, values: Sequence[Any] = ()) -> tuple[Link, Rows]:
@@ -211,7 +218,7 @@ class Databases:
         self._names.append(database := self._names.pop(0))
         with (
             pymysql.connect(
-                unix_socket=self.server.socket, user="root", database=database, autocommit=True
+                unix_socket=self.server.socket, user="root", database=database, autocommit=True, **PLAIN
             ) as db,
             db.cursor() as cursor,
         ):

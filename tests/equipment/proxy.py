@@ -8,8 +8,11 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
+from queue import SimpleQueue
 
+END = (0.0, b"")  # of the answers of a connection
 ABORTED = struct.pack("ii", 1, 0)  # SO_LINGER: to close is to reset
 
 
@@ -92,21 +95,40 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
 
     def _serve(self, ours: socket.socket) -> None:
+        answers: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+        delivery = threading.Thread(target=self._deliver, args=(ours, answers), daemon=True)
         with suppress(OSError), ours, self._reach() as theirs:
             with self._lock:
                 self._ways.append((ours, theirs))
-            asked: list[bytes] = [b""]  # the newest request
+            asked: list[bytes] = []  # the parts of the newest request
             threading.Thread(target=self._pass_on, args=(ours, theirs, asked), daemon=True).start()
-            while answer := theirs.recv(1 << 16):
-                if self._is_to_lose(asked[0]):
-                    ours.shutdown(socket.SHUT_RDWR)
-                    return
-                if self._holds_to and self._holds_to in asked[0]:
-                    self._holds_to = b""
-                    self._restored.clear()
-                    self._held.set()
-                    self._restored.wait()
-                threading.Event().wait(self._delay_s)
+            delivery.start()
+            try:
+                while answer := theirs.recv(1 << 16):
+                    request = b"".join(asked)
+                    asked.clear()
+                    if self._is_to_lose(request):
+                        ours.shutdown(socket.SHUT_RDWR)
+                        return
+                    self._hold_back(request)
+                    answers.put((time.monotonic() + self._delay_s, answer))
+            finally:
+                answers.put(END)
+            delivery.join()
+
+    def _hold_back(self, request: bytes) -> None:
+        if self._holds_to and self._holds_to in request:
+            self._holds_to = b""
+            self._restored.clear()
+            self._held.set()
+            self._restored.wait()
+
+    def _deliver(self, ours: socket.socket, answers: SimpleQueue[tuple[float, bytes]]) -> None:
+        """Pass answers on, each when it is due: a delay does not add up if answers come in several parts."""
+        with suppress(OSError):
+            while (due := answers.get()) != END:
+                at, answer = due
+                threading.Event().wait(at - time.monotonic())
                 self._flows.wait()
                 ours.sendall(answer)
 
@@ -124,7 +146,7 @@ class Proxy:
                 if not self._is_welcome(source, data):
                     source.shutdown(socket.SHUT_RDWR)
                     break
-                asked[0] = data
+                asked.append(data)
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 

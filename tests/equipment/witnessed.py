@@ -79,7 +79,7 @@ def background(seconds: str) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sleep(seconds))
         tell("background")
         time.sleep(1000)
-    while "background" not in _told():
+    while "background" not in _recorded():
         time.sleep(0.01)
 
 
@@ -87,7 +87,7 @@ def execute(*words: str) -> None:
     os.execvp(words[0], words)
 
 
-def _told() -> set[str]:
+def _recorded() -> set[str]:
     *lines, _ = Path(FILE).read_text().split("\n")
     lines_read = map(json.loads, lines)
     return {one["what"] for one in lines_read if one["key"] == os.environ["DETENT_FIRE"]}

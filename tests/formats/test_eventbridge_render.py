@@ -77,7 +77,7 @@ def test_the_oracle_takes_only_what_the_guide_describes(wrong: str) -> None:
         parse_cron(wrong)
 
 
-@settings(PATIENT, max_examples=50)
+@settings(PATIENT, max_examples=15)
 @given(cases(ZONES))
 def test_expressions_fire_at_every_instant_and_without_clock_changes_at_no_other(
     case: tuple[str, str, Timetable, datetime],

@@ -64,7 +64,7 @@ def test_the_oracle_knows_what_the_controller_does_about_changes() -> None:
     assert robfig.fire_times("0 12 * * 0", "Asia/Beirut", gap, gap + 3 * DAY) == []
 
 
-@settings(PATIENT, max_examples=40)
+@settings(PATIENT, max_examples=15)
 @given(cases(AWKWARD))
 def test_cronjobs_fire_at_every_instant_and_without_clock_changes_at_no_other(
     case: tuple[str, str, Timetable, datetime],

@@ -65,7 +65,7 @@ def test_a_schedule_at_boot_is_refused() -> None:
 
 
 @needs_systemd_analyze
-@settings(PATIENT, max_examples=30)
+@settings(PATIENT, max_examples=10)
 @given(st.data())
 def test_in_utc_the_next_elapses_are_the_instants(data: st.DataObject) -> None:
     text = data.draw(st.one_of(SCHEDULES, st.sampled_from(["*/7 * * * * *", "@every 90s", "5,9 3 4 * * 1"])))
@@ -103,7 +103,7 @@ def test_no_instant_is_lost_around_a_change_of_offset(text: str, zone: str, chan
 
 
 @needs_systemd_analyze
-@settings(PATIENT, max_examples=20)
+@settings(PATIENT, max_examples=5)
 @given(st.data())
 def test_in_any_zone_the_elapses_contain_the_instants(data: st.DataObject) -> None:
     """Mostly around changes of offset, where systemd has rules of its own."""

@@ -60,7 +60,7 @@ def ringable(document: Any) -> Any:
     return {**json.loads(text.replace('"enabled": false', '"enabled": true')), "app": "pay"}
 
 
-@settings(PATIENT, max_examples=15)
+@settings(PATIENT, max_examples=5)
 @given(manifests(2).map(ringable), FOREIGN, st.data())
 def test_a_round_trip_keeps_foreign_lines_to_the_byte(
     document: Any, foreign: str, data: st.DataObject
@@ -119,7 +119,7 @@ def edit(table: Path, data: st.DataObject) -> None:
     table.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
 
 
-@settings(PATIENT, max_examples=100)
+@settings(PATIENT, max_examples=30)
 @given(PATHS, PATHS, st.sampled_from(["user", "system"]))
 def test_whatever_the_paths_contain_exactly_our_entry_comes_back(specs: str, program: str, form: str) -> None:
     """Read as cron reads it, and split as the shell does."""

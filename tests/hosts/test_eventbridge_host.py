@@ -122,7 +122,7 @@ ODD = st.one_of(
 )
 
 
-@settings_(PATIENT, max_examples=40)
+@settings_(PATIENT, max_examples=15)
 @given(app=NAMES, job=NAMES, text=ODD, more=ODD)
 def test_whatever_a_job_contains_exactly_our_schedule_comes_back(
     app: str, job: str, text: str, more: str

@@ -193,10 +193,12 @@ def test_readable_secrets_and_unsupported_jobs_are_refused(
     jobs = """
   - {name: loud, schedule: "@daily", request: {url: "https://x.org"}, auth: {secret_refs: ["raw:s3cret"]}}
   - {name: all, schedule: "@daily", command: 'true', run_on: every}
+  - {name: alerts, schedule: "@daily", command: 'true', on_failure: "mailto://a:s3cret@h"}
 """
     (folder / "detent.yaml").write_text(MANIFEST + jobs)
     refused = detent("apply", *place.options)
     assert refused.code == 1 and "shop.loud" in refused.err and "shop.all" in refused.err
+    assert "shop.alerts: the address of an alert contains a secret" in refused.err
     assert "s3cret" not in refused.err and place.world.look() == {}
 
 

@@ -177,7 +177,7 @@ ODD = st.one_of(
 
 @example(app="pay-", job="a--", text="", more="")
 @example(app="p" + "-" * 62, job="a", text="", more="")
-@settings_(PATIENT, max_examples=40)
+@settings_(PATIENT, max_examples=15)
 @given(app=NAMES, job=NAMES, text=ODD, more=ODD)
 def test_whatever_a_job_contains_exactly_our_objects_come_back(
     app: str, job: str, text: str, more: str

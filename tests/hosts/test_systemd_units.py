@@ -71,7 +71,7 @@ def undoubled(word: str, sign: str) -> str:
     return word.replace(sign * 2, sign)
 
 
-@settings(PATIENT, max_examples=100)
+@settings(PATIENT, max_examples=30)
 @given(PATHS, PATHS)
 def test_whatever_the_paths_contain_exactly_our_words_come_back(specs: str, program: str) -> None:
     """As systemd reads a unit: words split, specifiers and dollars expanded, twice for the transient unit."""

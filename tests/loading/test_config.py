@@ -234,7 +234,7 @@ def toml(value: Any) -> str:
 
 
 @given(st.one_of(manifests(version=1), manifests(version=2)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_three_formats_give_the_same_manifest(document: dict[str, Any]) -> None:
     texts = [
         parse_json(json.dumps(document, indent=1)),
@@ -248,7 +248,7 @@ def test_the_three_formats_give_the_same_manifest(document: dict[str, Any]) -> N
 
 
 @given(manifests(version=2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_line_is_where_the_key_stands(document: dict[str, Any]) -> None:
     for text, (_, lines) in (
         (json_text := json.dumps(document, indent=1), parse_json(json_text)),

@@ -44,6 +44,10 @@ def webhook(**fields: Any) -> dict[str, Any]:
     return job(on_skip={"url": "http://h/x", **fields})
 
 
+def alert(**fields: Any) -> dict[str, Any]:
+    return job(on_skip={"to": "json://h/x", **fields})
+
+
 def call(function: str = "a.b:c", **fields: Any) -> dict[str, Any]:
     return only(schedule="@daily", call=function, **fields)
 
@@ -254,7 +258,24 @@ VERSION_2: list[tuple[str, Any, str, str]] = [
     ("run on two", job(run_on="two"), "jobs/0/run_on", "one or every"),
     ("a hook's URL without host", job(on_failure="http://"), "jobs/0/on_failure", "not a URL with a host"),
     ("words as hooks", job(on_failure=["notify", "--now"]), "jobs/0/on_failure/1", "[[program, word, …]]"),
-    ("a webhook without URL", job(on_skip={"body": "1"}), "jobs/0/on_skip", 'missing key "url"'),
+    ("a webhook without URL", job(on_skip={"body": "1"}), "jobs/0/on_skip", "either `url` (a webhook)"),
+    ("a webhook and an alert", webhook(to="json://h"), "jobs/0/on_skip", "either `url` (a webhook)"),
+    ("a webhook with a title", webhook(title="a"), "jobs/0/on_skip", "`title` is for alerts"),
+    ("an alert with headers", alert(headers={"A": "b"}), "jobs/0/on_skip", "`headers` are for webhooks"),
+    ("an alert to a command", alert(to="mail ops"), "jobs/0/on_skip/to", "not the address of an alert"),
+    ("an alert's misspelt placeholder", alert(title="{{jbo}}"), "jobs/0/on_skip", 'did you mean "job"?'),
+    ("an address without slashes", job(on_skip="mailto:a@b.c"), "jobs/0/on_skip", "write mailto://…"),
+    ("an address with a space", job(on_skip="json://h/a b"), "jobs/0/on_skip", "as %20"),
+    ("an empty address", job(on_skip=["slack://"]), "jobs/0/on_skip/0", "the slack address is empty"),
+    ("a bad reference", job(on_skip="slack://{{a b}}"), "jobs/0/on_skip", "write {{name}}, {{env:NAME}}"),
+    (
+        "a ping as a hook",
+        job(on_failure="ping:https://h"),
+        "jobs/0/on_failure",
+        "the field `ping: https://…`",
+    ),
+    ("a ping with a placeholder", job(ping="https://h/{{fire}}"), "jobs/0/ping", "allowed are job and app"),
+    ("a dashboard without host", top(dashboard_url="ops"), "dashboard_url", "an http:// or https:// URL"),
     ("a misspelt field of a webhook", webhook(boddy="1"), "jobs/0/on_skip/boddy", 'did you mean "body"?'),
     (
         "a misspelt placeholder",

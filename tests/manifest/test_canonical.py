@@ -159,7 +159,7 @@ def test_a_stores_password_is_not_shown(url: str, shown: str) -> None:
 
 
 @given(manifests(version=2))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_form_read_again_has_the_same_form_and_the_same_jobs(document: dict[str, Any]) -> None:
     manifest = load(document)
     again = load(json.loads(canonical_text(manifest)))
@@ -171,7 +171,7 @@ def test_the_form_read_again_has_the_same_form_and_the_same_jobs(document: dict[
 
 
 @given(manifests(version=1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_form_of_a_form_is_itself_in_version_1(document: dict[str, Any]) -> None:
     for text in load(document).canonical.values():
         assert job_text(canonical_job(json.loads(text), 1), 1) == text

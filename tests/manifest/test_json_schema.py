@@ -78,13 +78,13 @@ def test_the_schema_is_one(version: int) -> None:
 
 
 @given(manifests(version=1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_takes_every_sound_manifest_of_version_1(document: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATORS[1].iter_errors(document)] == []
 
 
 @given(manifests(version=2))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_takes_every_sound_manifest_of_version_2(document: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATORS[2].iter_errors(document)] == []
 

@@ -19,7 +19,7 @@ REQUEST = {"name": "a", "schedule": "@daily", "request": {"url": "https://exampl
 STORES = st.sampled_from(["", "redis://h/1", "postgresql://me:p$$w@db/x"])
 
 
-@settings(PATIENT, max_examples=20)
+@settings(PATIENT, max_examples=5)
 @given(st.sampled_from([1, 2]).flatmap(manifests), STORES)
 def test_a_spec_loads_and_gives_the_same_job(document: Any, store: str) -> None:
     manifest = check_manifest(document)

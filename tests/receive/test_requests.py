@@ -110,7 +110,7 @@ def test_a_function_receives_every_field_of_its_fire() -> None:
     assert (fire.started_at - fire.due_at).total_seconds() == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     body=st.binary(max_size=300),
     query=st.from_regex(r"(\?[!-~]{0,30})?", fullmatch=True),
@@ -132,7 +132,7 @@ def test_any_body_query_and_secret_is_verified_however_the_header_is_arranged(
     assert (seen[0].body, seen[0].secret_index) == (body, index)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(body=st.binary(min_size=1, max_size=100), data=st.data())
 def test_one_flipped_bit_anywhere_is_refused(body: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(body) * 8 - 1))

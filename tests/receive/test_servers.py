@@ -45,7 +45,7 @@ class App:
         return sent._replace(target=target)
 
 
-def check_a_fire_runs_its_job_with_what_was_told(app: App) -> None:
+def check_a_fire_runs_its_job_with_the_values_of_the_request(app: App) -> None:
     end = fire(f"{app.url}/cron/note?x=%20&y=a+b", claim=claim_of(key="k-1", attempt=2), body="grün")
     assert end.outcome == Outcome("succeeded")
     assert json.loads(end.tail)["secret"] == 1  # the first one is not there
@@ -89,7 +89,7 @@ def check_a_path_is_verified_as_it_was_sent(app: App) -> None:
     assert app.ask(changed)[0] == 401
 
 
-def check_what_is_refused_is_told_by_name(app: App) -> None:
+def check_a_refusal_is_reported_by_name(app: App) -> None:
     refused = {
         "MissingSignature": (401, Incoming("POST", "/cron/note", "", {})),
         "UnknownJob": (404, app.signed("POST", "/cron/nothing")),

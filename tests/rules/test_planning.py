@@ -43,7 +43,7 @@ def planned(policy: Policy, now_s: float, *, step_s: float = 10, ahead_s: float 
     return plan(job(policy, step_s), Watermark(START, "r1"), at(now_s), ahead_s)
 
 
-def told(one: Plan) -> list[tuple[float, int]]:
+def rows_of_plan(one: Plan) -> list[tuple[float, int]]:
     """The last instant of each fire, in seconds, and its number of instants."""
     return [((fire.due_at - START).total_seconds(), fire.instants) for fire in one.fires]
 
@@ -72,7 +72,7 @@ OUTAGES = [
 @pytest.mark.parametrize("outage", OUTAGES, ids=lambda outage: outage.name)
 def test_the_fires_after_an_outage(outage: Outage) -> None:
     policy = Policy(catch_up=outage.catch_up)
-    assert told(planned(policy, outage.now_s, step_s=outage.step_s)) == outage.rows
+    assert rows_of_plan(planned(policy, outage.now_s, step_s=outage.step_s)) == outage.rows
 
 
 def test_a_missed_instant_can_never_start() -> None:

@@ -178,21 +178,21 @@ def test_nothing_follows_from_a_hook() -> None:
 
 def test_hooks_are_not_called_before_the_last_attempt() -> None:
     one, end = claim(Policy(hooks=HOOKS)), End(Outcome("failed"), 1)
-    told = report(one, Verdict(end.outcome, again_in_s=5.0), end, NOW)
-    assert told.follow == ()
+    reported = report(one, Verdict(end.outcome, again_in_s=5.0), end, NOW)
+    assert reported.follow == ()
 
 
 def test_a_report_contains_the_result_of_the_attempt() -> None:
     one, end = claim(Policy()), End(Outcome("failed"), 3, took_s=1.5, tail=b"oops")
-    told = report(one, Verdict(end.outcome), end, NOW)
-    assert (told.claim, told.verdict) == (one, Verdict(end.outcome))
-    assert (told.status, told.took_s, told.tail) == (3, 1.5, b"oops")
+    reported = report(one, Verdict(end.outcome), end, NOW)
+    assert (reported.claim, reported.verdict) == (one, Verdict(end.outcome))
+    assert (reported.status, reported.took_s, reported.tail) == (3, 1.5, b"oops")
 
 
 def test_a_hook_receives_the_outcome_of_its_fire() -> None:
-    told = json.loads(follow("failed", Policy(hooks=("on_failure",)), instants=4)[0].payload)
-    tail = told.pop("output_tail")
-    assert told == {
+    reported = json.loads(follow("failed", Policy(hooks=("on_failure",)), instants=4)[0].payload)
+    tail = reported.pop("output_tail")
+    assert reported == {
         "hook": "on_failure",
         "fire": "a.b@1",
         "due": "2026-03-01T02:00:00Z",
@@ -203,6 +203,7 @@ def test_a_hook_receives_the_outcome_of_its_fire() -> None:
         "exit_code": 3,
         "duration_ms": 1234,
         "instants": 4,
+        "late_s": 0,
     }
     assert tail.endswith("x\ufffd end")
     assert len(tail) == TAIL_MAX

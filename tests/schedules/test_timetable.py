@@ -46,7 +46,7 @@ def schedules(draw: st.DrawFn) -> Timetable:
 INSTANTS = st.datetimes(datetime(1975, 1, 1), datetime(2120, 1, 1), timezones=st.just(UTC))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(schedules(), INSTANTS)
 def test_after_and_before_are_each_others_inverse(schedule: Timetable, at: datetime) -> None:
     after, before = schedule.after(at), schedule.before(at)
@@ -61,7 +61,7 @@ def test_after_and_before_are_each_others_inverse(schedule: Timetable, at: datet
     assert schedule.before(before + SECOND) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(schedules(), INSTANTS)
 def test_between_repeats_after_and_includes_its_end_only(schedule: Timetable, at: datetime) -> None:
     walked = [at]
@@ -74,7 +74,7 @@ def test_between_repeats_after_and_includes_its_end_only(schedule: Timetable, at
     assert list(schedule.between(walked[-1], walked[-1])) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedules(), INSTANTS)
 def test_the_zone_of_the_argument_does_not_matter(schedule: Timetable, at: datetime) -> None:
     elsewhere = at.astimezone(timezone(timedelta(hours=-7)))
@@ -82,7 +82,7 @@ def test_the_zone_of_the_argument_does_not_matter(schedule: Timetable, at: datet
     assert schedule.before(elsewhere) == schedule.before(at)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedules(), st.lists(INSTANTS, min_size=2, max_size=8))
 def test_no_answer_depends_on_earlier_calls(schedule: Timetable, asked: list[datetime]) -> None:
     alone = [schedule.after(at) for at in asked]

@@ -1,4 +1,4 @@
-"""The guarantees on whole fleets in virtual time: each faulty scenario, 10,000 fires in every test run.
+"""The guarantees on whole fleets in virtual time: some hundred fires of each faulty scenario.
 
 `make sim` runs as many seeds as you like; `make mutants` looks for every planted bug.
 """
@@ -11,35 +11,31 @@ from detent.testing.sim.mutants import MUTANTS
 from detent.testing.sim.mutants.registry import KINDS
 
 FAULTY = ("rough", "failover", "gentle", "deploy", "crash")
-FIRES_EACH = 2_000
-HOURS, FIRES_AN_HOUR = 4.0, 700  # about, of a small fleet
+HOURS, FIRES_EACH = 0.2, 500
 
 
 @pytest.mark.parametrize("scenario", FAULTY)
 def test_the_guarantees_hold_for_fleets_under_faults(scenario: str) -> None:
-    fires, seed = 0, 10_000 * FAULTY.index(scenario)
-    while fires < FIRES_EACH:
-        hours = min(HOURS, 0.1 + (FIRES_EACH - fires) / FIRES_AN_HOUR)  # the last run may be short
-        sim = Sim(seed, scenario, hours)
-        assert sim.run().broken == [], f"seed {seed}, {scenario}, {hours} hours"
-        fires, seed = fires + len(sim.store.shadow.finals), seed + 1
+    sim = Sim(10_000 * FAULTY.index(scenario), scenario, HOURS)
+    assert sim.run().broken == []
+    assert len(sim.store.shadow.finals) > FIRES_EACH
 
 
 def test_a_fleet_without_faults_launches_every_fire_in_time() -> None:
-    sim = Sim(4, "calm", hours=1)
+    sim = Sim(4, "calm", hours=0.25)
     checker = sim.run()
     assert checker.broken == []
     assert not {"lost", "missed", "store-unavailable", "fenced"} & checker.events.keys()
-    assert checker.events["success"] > 300
+    assert checker.events["success"] > 50
 
 
 def test_a_seed_always_gives_the_same_history() -> None:
-    histories = [Sim(11, "rough", hours=0.5).run().events for _ in range(2)]
+    histories = [Sim(11, "rough", hours=0.05).run().events for _ in range(2)]
     assert histories[0] == histories[1]
 
 
 def test_a_quiet_fleet_hardly_calls_its_store() -> None:
-    hours = 6
+    hours = 2
     sim = Sim(1, "calm", hours=hours)
     sim.jobs = {}
     sim.define("skip", 86_400)

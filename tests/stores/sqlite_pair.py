@@ -39,15 +39,15 @@ class Pair(NamedTuple):
             store.put(fires)
 
     def ask(self, number: int, limit: int, **fields: Any) -> list[tuple[str, Outcome | None]]:
-        ask, told = Ask("a", "n1", number, limit, **fields), list[float]()
+        ask, waits_s = Ask("a", "n1", number, limit, **fields), list[float]()
 
         def claim(store: Store) -> list[Claim]:
             grants = store.claim(ask)
-            told.append(round(grants.next_in_s, 6))
+            waits_s.append(round(grants.next_in_s, 6))
             return list(grants.claims)
 
         granted = self.same(claim)
-        assert told[1] <= told[0]
+        assert waits_s[1] <= waits_s[0]
         return granted
 
 

@@ -133,7 +133,7 @@ def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> 
     }
 
 
-# Stores that break one rule each, and the sentence that says so.
+# Stores that break one rule each, and the rule that each one breaks.
 
 
 class ForgetsKeys(ReferenceStore):
@@ -217,9 +217,9 @@ class StopsNobody(ReferenceStore):
         self._forget_stops()
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
-        told = super().cancel(key, reason, cause)
+        answer = super().cancel(key, reason, cause)
         self._forget_stops()
-        return told
+        return answer
 
     def _forget_stops(self) -> None:
         for entry in self._open.values():
@@ -271,8 +271,8 @@ class ForgetsCauses(ReferenceStore):
         return super().cancel(key, reason)
 
     def _finish(self, report: Report) -> Verdict | None:
-        told = report.verdict.outcome._replace(cause="work")
-        return super()._finish(report._replace(verdict=report.verdict._replace(outcome=told)))
+        answer = report.verdict.outcome._replace(cause="work")
+        return super()._finish(report._replace(verdict=report.verdict._replace(outcome=answer)))
 
 
 class RenewsInNameOnly(ReferenceStore):

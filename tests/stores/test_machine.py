@@ -15,11 +15,7 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.state_machine import Opener, check_against_reference
 
-EXAMPLES = {
-    "memory": 10,
-    "sqlite": 40,
-    "mysql": 15,
-}  # sequences of calls; of the reference, to see that it runs
+EXAMPLES = {"memory": 3, "sqlite": 10, "mysql": 5}  # sequences of calls
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
 
 

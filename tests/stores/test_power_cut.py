@@ -68,7 +68,7 @@ MACHINES = {
 }
 
 
-class Told(NamedTuple):
+class Acknowledged(NamedTuple):
     """One line that the writer printed."""
 
     what: str
@@ -88,45 +88,45 @@ def test_acknowledged_writes_survive_a_power_cut(kind: str, disk: PowerDisk) -> 
     machine = MACHINES[kind](disk.folder / "store")
     disk.write_through()  # what was made in haste
     witness = disk.folder / "witness"
-    told = _write_until_the_power_is_cut(machine, disk, witness)
+    acknowledged = _write_until_the_power_is_cut(machine, disk, witness)
     disk.restore_power()
     assert not witness.exists() or not witness.read_bytes(), "the power was not really cut"
     machine.start()
     try:
         with closing(open_store(machine.url)) as store:
-            _assert_kept(store, told)
+            _assert_kept(store, acknowledged)
     finally:
         machine.end()
 
 
-def _write_until_the_power_is_cut(machine: Machine, disk: PowerDisk, witness: Path) -> list[Told]:
+def _write_until_the_power_is_cut(machine: Machine, disk: PowerDisk, witness: Path) -> list[Acknowledged]:
     words = [sys.executable, "-m", "tests.equipment.power_writer", machine.url]
     writer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert writer.stdout is not None
     with writer:
         lines = [next(writer.stdout) for _ in range(ACKNOWLEDGED)]
-        witness.write_bytes(b"nobody had this written through")
+        witness.write_bytes(b"this was never synced")
         disk.cut_power()  # a machine without power acknowledges nothing: what comes now does not count
         writer.kill()
     machine.end()
-    return [Told(what, key, int(fence)) for what, key, fence in map(str.split, lines)]
+    return [Acknowledged(what, key, int(fence)) for what, key, fence in map(str.split, lines)]
 
 
-def _assert_kept(store: Store, told: list[Told]) -> None:
-    rows = {row.fire.key: row for row in store.find(Query(app="a", limit=len(told)))}
-    for one in told:
+def _assert_kept(store: Store, acknowledged: list[Acknowledged]) -> None:
+    rows = {row.fire.key: row for row in store.find(Query(app="a", limit=len(acknowledged)))}
+    for one in acknowledged:
         row = rows.get(one.key)
         assert row is not None, f"{one.key} was put, and is gone"
         if one.what == "claim":
-            assert row.fence >= one.fence, f"{one.key} was claimed, and nobody knows"
+            assert row.fence >= one.fence, f"{one.key} lost its claim"
         if one.what == "finish":
             assert row.state == "over", f"{one.key} was finished, and is {row.state}"
             assert row.outcome is not None and row.outcome.kind == "succeeded"
     store.put([fire("a.job@new")])
-    highest = max(one.fence for one in told)
-    granted = wait_until(lambda: _claims(store, len(told)))
+    highest = max(one.fence for one in acknowledged)
+    granted = wait_until(lambda: _claims(store, len(acknowledged)))
     assert all(claim.fence > highest for claim in granted)
-    finished = {one.key for one in told if one.what == "finish"}
+    finished = {one.key for one in acknowledged if one.what == "finish"}
     assert not finished & {claim.fire.key for claim in granted}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from tests.equipment.fleet import Fleet, NodeProcess, wait_for
-from tests.equipment.postgres_server import shared_server
 from tests.equipment.redis_server import RedisServer
 from tests.trigger.trigger_world import TriggerProcess
 
@@ -50,17 +49,13 @@ class SharedFleet(Fleet):
         super().clear_up()
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
+@pytest.fixture(params=["sqlite", "redis"])
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedFleet]:
     url = ""
     if request.param == "redis":
         server = RedisServer(tmp_path / "redis")
         request.addfinalizer(server.end)
         url = server.url
-    elif request.param == "postgres":
-        database = tmp_path.name.replace("-", "_")
-        shared_server().sql(f"CREATE DATABASE {database}")
-        url = shared_server().url.replace("/postgres?", f"/{database}?")
     fleet = SharedFleet(tmp_path, url)
     try:
         yield fleet

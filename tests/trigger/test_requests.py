@@ -176,6 +176,17 @@ def test_a_span_for_the_fire_and_one_for_each_attempt_reach_a_collector(host: Ho
     assert sent == [by_name[name].span_id.hex() for name in ("attempt 1", "attempt 2")]
 
 
+def test_a_trigger_writes_its_spans_to_a_file(host: Host, tmp_path: Path) -> None:
+    host.write("job", command='test "$TRACEPARENT"', policy=ONCE)
+    spans = tmp_path / "spans"
+    assert host.trigger("job", "--due", minute(3), f"--otel=file:{spans}").code == 0
+    attempt, fire = map(json.loads, spans.read_text().splitlines())
+    assert (attempt["name"], fire["name"]) == ("attempt 1", "fire t.job")
+    assert attempt["parent_id"] == fire["context"]["span_id"] and fire["parent_id"] is None
+    said = host.trigger("job", "--due", minute(4), "--otel=spans")
+    assert (said.code, len(said.plain)) == (3, 1) and 'bad value "spans" of --otel' in said.plain[0]
+
+
 @contextmanager
 def black_hole() -> Iterator[str]:
     """A collector that reads requests and does not answer."""

@@ -186,6 +186,16 @@ def test_a_trigger_fills_in_the_body_of_a_webhook(host: Host) -> None:
     assert json.loads(asked.body) == {"text": 'job failed: say "no"\n'}
 
 
+def test_a_trigger_alerts_when_its_job_begins_to_fail_and_when_it_recovers(host: Host) -> None:
+    with serving(200) as app:
+        address = app.url.replace("http://", "json://")
+        for day, command in enumerate(("exit 7", "exit 7", "true", "true"), 3):
+            host.write("job", command=command, on_failure=address)
+            host.trigger("job", "--due", minute(day))
+    titles = [json.loads(asked.body)["title"] for asked in app.requests]
+    assert titles == ["t.job: failed", "t.job: recovered"]
+
+
 def test_the_trace_context_is_passed_on(host: Host) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with serving(200) as app:

@@ -281,7 +281,7 @@ def test_a_node_that_may_not_become_another_user_says_so(tmp_path: Path) -> None
 def test_a_long_output_needs_little_memory_and_its_end_is_kept(tmp_path: Path) -> None:
     world = World(tmp_path, "")
     output = world.directory / "output"
-    script = "for _ in range(400): print('x' * 999_999)\nprint('the end', end='')"
+    script = "for _ in range(150): print('x' * 999_999)\nprint('the end', end='')"
 
     async def main() -> None:
         async with world.processes() as processes:

@@ -40,13 +40,13 @@ def works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
     yield from _works(tmp_path, _url("redis", request, tmp_path))
 
 
-@pytest.fixture(params=["redis", "postgresql"])
+@pytest.fixture(params=["postgresql"])
 def served_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
     """On a server: a process that is suspended within a transaction would hold the lock of the SQLite
-    file."""
+    file.  Tests that do not depend on the store run on Redis."""
     yield from _works(tmp_path, _url(request.param, request, tmp_path))
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def any_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
     yield from _works(tmp_path, _url(request.param, request, tmp_path))

@@ -131,7 +131,7 @@ async def recalled(world: World) -> None:
     assert CALLED == ["wait-1"]
 
 
-async def told_to_stop_while_it_waits(world: World) -> None:
+async def asked_to_stop_while_it_waits(world: World) -> None:
     guarded = world.hold(note, SHORT_S)
     await until(lambda: guarded.is_guarded)
     asked = world.hold(note, SHORT_S)
@@ -171,7 +171,7 @@ SCENES = {
         an_extension_is_heeded_while_it_waits,
         one_whose_trust_is_about_to_end_is_not_begun,
         recalled,
-        told_to_stop_while_it_waits,
+        asked_to_stop_while_it_waits,
         the_warden_dies,
     )
 }

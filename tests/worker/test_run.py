@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 
 from tests.worker.worker_world import Works, wait_for
 
@@ -73,3 +74,24 @@ def test_values_of_secrets_are_stored_nowhere(works: Works) -> None:
     assert given.outcome == written.outcome == Outcome("succeeded")
     assert worker.end() == 0
     assert secret not in worker.log.read_text()
+
+
+def test_a_worker_serves_metrics_of_its_messages(works: Works) -> None:
+    worker = works.launch("q", "--metrics", "127.0.0.1:0", "--concurrency", "3")
+    address = worker.wait("metrics-served")["address"]
+    worker.wait("started")
+    works.wait_over(works.tasks.quick.push_many([()] * 20))
+
+    def lines() -> list[str]:
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            return answer.read().decode().splitlines()
+
+    place = f'app="{works.name}"'
+    wait_for(
+        lambda: f'detent_attempts_total{{{place},outcome="succeeded",queue="q"}} 20.0' in lines(),
+        what="20 attempts",
+    )
+    assert f'detent_slots{{{place},queue="q"}} 3.0' in lines()
+    assert f'detent_running{{{place},queue="q"}} 0.0' in lines()
+    assert f'detent_fires_total{{{place},job="quick",outcome="succeeded"}} 20.0' in lines()
+    assert worker.end() == 0

@@ -5,22 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from tests.worker.storm import Plan, Storm, judge
+from tests.worker.storm import PATIENCE_S, Plan, Storm, judge
 from tests.worker.worker_world import Seen, Works
 
 from detent.model import Attempt, Fire, Outcome, Row
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+MESSAGES, KILLS = 600, 4  # a worker is killed in the middle of each quarter
 DONE, LOST = Outcome("succeeded"), Outcome("lost")
 
 
-@pytest.mark.parametrize("messages", [1500])
-def test_no_message_is_lost_nor_done_twice(served_works: Works, messages: int) -> None:
-    storm = Storm(served_works, Plan(messages, every_s=2.0, kills=5))
+@pytest.mark.parametrize("served_works", ["redis", "postgresql"], indirect=True)
+def test_no_message_is_lost_nor_done_twice(served_works: Works) -> None:
+    storm = Storm(served_works, Plan(MESSAGES, every_s=PATIENCE_S, kills=KILLS))
     assert storm.run() == []
-    assert storm.kills >= 5
+    assert storm.kills >= KILLS
     kinds = {row.outcome.kind for row in served_works.rows() if row.outcome}
-    assert kinds - {"lost"} == {"succeeded", "failed"} and len(served_works.rows()) == messages
+    assert kinds - {"lost"} == {"succeeded", "failed"} and len(served_works.rows()) == MESSAGES
 
 
 def row(*outcomes: Outcome, state: str = "over") -> Row:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from detent.messages.ad_hoc import Allowed
     from detent.messages.masking import Mask
     from detent.messages.message import Task
+    from detent.observe.listeners import Listener
     from detent.worker.inbox import Inbox
 
 MEMORY = "memory:"
@@ -63,6 +64,7 @@ class Detent:
         defaults: Mapping[str, Any] = _NOTHING,
         secrets: Mapping[str, str] = _NOTHING,
         signing: str | Sequence[str] = (),
+        dashboard_url: str = "",
         clock: FakeClock | None = None,
     ) -> None:
         """The arguments are the fields of a manifest; `store` may also be an open store.  `signing` names the
@@ -74,10 +76,11 @@ class Detent:
             raise UsageError(f"{self._where}: store {EMPTY_STORE}")
         self._given_store = _store_of(store)
         settings = {"store": store if self._given_store is None else None, "node": node}
-        settings |= {"defaults": defaults, "secrets": secrets}
+        settings |= {"defaults": defaults, "secrets": secrets, "dashboard_url": dashboard_url}
         self._settings = {field: plain(value) for field, value in settings.items() if value}
         self._signing = (signing,) if isinstance(signing, str) else tuple(signing)
         self.declared: list[Declared] = []
+        self.listeners: list[Listener] = []
         self.changes = 0  # counts changes of its tasks and of what its queues allow
         self._allowed: dict[str, Allowed] = {}
         self.task_functions: dict[str, TaskFunction[..., Any, Any]] = {}
@@ -101,6 +104,20 @@ class Detent:
             return function
 
         return declared
+
+    def on(self, *names: str) -> Callable[[_F], _F]:
+        """Call the decorated function with each event of these names, or each end of a fire with one of these
+        outcomes.  It gets the fields of the log line as a mapping.  It runs in a thread of its own, in each
+        process that runs a node of the app."""
+        from detent.app.declarations import checked_listener
+
+        where = location_of(sys._getframe(1))
+
+        def listening(function: _F) -> _F:
+            self.listeners.append(checked_listener(function, names, where))
+            return function
+
+        return listening
 
     def source(self) -> Source:
         """The manifest of the app, before it is checked."""

@@ -17,8 +17,11 @@ from detent.manifest.problems import format_problem
 from detent.messages.masking import Mask
 from detent.node.service import Service, ServiceOptions, WorkerOptions, reach
 from detent.observe.background_writer import BackgroundWriter
+from detent.observe.listeners import Listener, Listeners
 from detent.observe.logs import Style, format_event, log_later
 from detent.observe.secrecy import learn_on_load, masking_store, password_of
+from detent.observe.telemetry import Telemetry, TelemetryOptions, open_telemetry
+from detent.observe.watched_store import watched_store
 from detent.runners.call.store import set_store
 from detent.stores.registry import open_store, promise_of
 from detent.text import did_you_mean, listed, quote
@@ -41,15 +44,18 @@ class DaemonOptions(NamedTuple):
     worker: WorkerOptions | None = None  # set if it processes messages
     warn: Callable[[Manifest], Iterable[str]] | None = None  # finds warnings; None: those of the checker
     hint: str = ""  # shown on a terminal after the start
+    telemetry: TelemetryOptions = TelemetryOptions()
+    listeners: Sequence[Listener] = ()
 
 
 def with_tasks(options: DaemonOptions, app: Detent) -> DaemonOptions:
-    """Add the app's messages, if it has tasks or allows ad hoc messages.  Without named queues, the node
-    serves `default` and the queues of those messages."""
+    """Add the app's listeners, and its messages if it has tasks or allows ad hoc messages.  Without named
+    queues, the node serves `default` and the queues of those messages."""
     tasks, allowed = app.tasks(), app.allowed()
     own = ["default", *(task.queue for task in tasks.values()), *allowed]
     worker = WorkerOptions(app.inbox()) if tasks or allowed else None
-    return options._replace(queues=options.queues or tuple(dict.fromkeys(own)), worker=worker)
+    queues = options.queues or tuple(dict.fromkeys(own))
+    return options._replace(queues=queues, worker=worker, listeners=app.listeners)
 
 
 def check_queues(queues: Sequence[str], app: Detent) -> None:
@@ -79,7 +85,11 @@ def run(options: DaemonOptions, style: Style) -> int:
             if event == "started" and options.hint and style != "json":
                 log.write(lambda: options.hint)
 
-        return _run(options._replace(load=load), emit_with_hint, mask)
+        listeners = Listeners(options.listeners, lambda: mask, emit_with_hint)
+        try:
+            return _run(options._replace(load=load), listeners.emit, mask)
+        finally:
+            listeners.close(LAST_LINES_S)
     finally:
         set_store(None)
         log.close(LAST_LINES_S)
@@ -94,13 +104,29 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
     )
     for warning in found:  # before the store is opened: a warning may be about it
         emit("manifest-warning", app=manifest.app, error=warning)
+    telemetry = open_telemetry(options.telemetry, manifest.app, env, emit)
+    try:
+        return _serve(options, manifest, telemetry, mask)
+    finally:
+        telemetry.close()
+
+
+def _serve(options: DaemonOptions, manifest: Manifest, telemetry: Telemetry, mask: Mask) -> int:
+    env, emit, running_max = options.env, telemetry.emit, options.worker and options.worker.concurrency
     store = call_store(manifest, options.store, env)
     set_store(store)
     url = store.url
+
+    def load() -> Manifest:
+        loaded = options.load()
+        telemetry.set_slots(options.queues, running_max or loaded.node.max_running)
+        return loaded
+
+    telemetry.set_slots(options.queues, running_max or manifest.node.max_running)
     service = ServiceOptions(
-        load=options.load,
+        load=load,
         files=options.files,
-        store=masking_store(open_store(url, **store.options), mask),
+        store=masking_store(watched_store(open_store(url, **store.options), *telemetry.watches), mask),
         directory=nodes_directory(url, env),
         env=env,
         emit=emit,
@@ -108,6 +134,7 @@ def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
         waits=options.waits,
         worker=options.worker,
         call_store=store,
+        trace=telemetry.trace,
     )
     try:
         if url.startswith("sqlite:"):  # checked by its disk, before the file is created

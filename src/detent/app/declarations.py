@@ -12,13 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from detent.app import local_functions
 from detent.errors import UsageError
 from detent.manifest.problems import ManifestError, Problem
+from detent.manifest.rules import address_of
 from detent.model import CatchUp, Concurrency, Isolation, OnLost
 from detent.runners.call.function import GENERATOR, bind, is_async, is_generator
+from detent.text import did_you_mean, quote
+
+if TYPE_CHECKING:
+    from detent.observe.listeners import Listener
 
 MAIN = "__main__"
 Moment = str | datetime
@@ -73,6 +78,8 @@ class JobOptions(PolicyOptions, RetryOptions, total=False):
     on_skip: Hook
     on_late: Hook
     late_after_seconds: float
+    remind_hours: float
+    ping: str
 
 
 class Location(NamedTuple):
@@ -146,6 +153,20 @@ def _declare_message(
     policy = document["policy"]
     document["policy"] = {**runs, **policy, "retries": {**usual, **policy.get("retries", {})}}
     return Declared(document, where, frozenset(document))
+
+
+def checked_listener(function: Callable[..., Any], names: Sequence[str], where: Location) -> Listener:
+    from detent.observe.listeners import NAMES, Listener  # late: few apps have listeners
+
+    if not names:
+        raise UsageError(f'{where}: name the events to listen to, as in @app.on("failed")')
+    for name in names:
+        if name not in NAMES:
+            near = did_you_mean(name, NAMES) or "; docs/reference/events.md lists them"
+            raise UsageError(f"{where}: there is no event or outcome {quote(str(name))}{near}")
+    if is_async(function):
+        raise UsageError(f"{where}: a listener is not async: it runs in a thread of its own")
+    return Listener(frozenset(names), function)
 
 
 def plain(value: Any) -> Any:
@@ -270,5 +291,5 @@ _HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 
 def _has_command(hook: Any) -> bool:
     hooks = hook if isinstance(hook, list) else [] if hook is None else [hook]
-    texts = [str(one) for one in hooks if not isinstance(one, dict)]
+    texts = [str(one) for one in hooks if not isinstance(one, dict) and not address_of(one)]
     return any(not text.startswith(("http://", "https://")) for text in texts)

@@ -23,15 +23,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from detent.app.daemon import check_queues, report_weakness
+from detent.app.daemon import LAST_LINES_S, check_queues, report_weakness
 from detent.app.declarations import refuse_process_options
 from detent.errors import DetentError, StoreUnavailable, UsageError
-from detent.events import EVENTS
+from detent.events import EVENTS, Emit
 from detent.loading import module_app
 from detent.loading.config import nodes_directory
 from detent.manifest.check import Manifest
 from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_threads
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
+from detent.observe.listeners import Listeners
 from detent.observe.logs import format_event
 from detent.observe.secrecy import masking_store
 from detent.runners.call import store as call_store
@@ -123,6 +124,7 @@ class _NodeThread:
         self.manifest, self.over = manifest, threading.Event()
         self._app, self._queues = app, queues
         self._leave: Callable[[], object] = _nothing
+        self._emit: Emit = _emit
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=_nothing)
 
@@ -143,19 +145,27 @@ class _NodeThread:
         if not is_time():
             return
         capture_logging(is_guest=True)
+        listeners = Listeners(self._app.listeners, lambda: self._app.mask, _emit)
+        self._emit = listeners.emit
+        try:
+            self._serve_again()
+        finally:
+            listeners.close(LAST_LINES_S)
+
+    def _serve_again(self) -> None:
         is_away = False
         while not self.over.is_set():
             try:
                 asyncio.run(self._serve())
             except StoreUnavailable as error:
                 if not is_away:
-                    _emit("store-unavailable", app=self._app.name, error=str(error))
+                    self._emit("store-unavailable", app=self._app.name, error=str(error))
                 is_away = True
             except DetentError as error:  # a restart would fail in the same way
-                _emit("internal-error", app=self._app.name, error=str(error))
+                self._emit("internal-error", app=self._app.name, error=str(error))
                 return
             except Exception as error:  # a bug: start the node again
-                _emit("internal-error", app=self._app.name, error=f"{type(error).__name__}: {error}")
+                self._emit("internal-error", app=self._app.name, error=f"{type(error).__name__}: {error}")
             self.over.wait(AGAIN_S)
 
     async def _serve(self) -> None:
@@ -168,7 +178,7 @@ class _NodeThread:
             store=masking_store(store, self._app.mask),
             directory=_directory(url, env),
             env=env,
-            emit=_emit,
+            emit=self._emit,
             queues=self._queues or ("default",),
             waits=False,
             worker=worker,
@@ -193,7 +203,7 @@ class _NodeThread:
         """Connect before the node becomes visible: other nodes would take it for a node without a store."""
         reach(options, self._app.name)
         if not url.startswith(MEMORY):
-            report_weakness(url, self.manifest, _emit)
+            report_weakness(url, self.manifest, self._emit)
 
 
 def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:

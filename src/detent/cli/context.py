@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from detent.cli.tables import say
 from detent.errors import UsageError
@@ -14,31 +14,15 @@ from detent.loading.config import explicit_store, find_manifest, store_options, 
 from detent.loading.foreign import CrontabPath
 from detent.loading.module_app import is_app, load_app
 from detent.loading.sources import find_place
-from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
-from detent.stores.base import Store
 from detent.stores.registry import open_store
 from detent.text import quote
+from detent.views.context import Context
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
 
 _SQLITE = "sqlite:///"
-
-
-class Context(NamedTuple):
-    manifest: Manifest | None
-    store: Store | None
-    url: str
-
-    @property
-    def app(self) -> str:
-        """The manifest's app; empty for every app of the store."""
-        return self.manifest.app if self.manifest else ""
-
-    @property
-    def no_store_yet(self) -> str:
-        return f"no store at {quote(without_password(self.url))} yet: nothing has run"
 
 
 def add_manifest_options(parser: argparse.ArgumentParser) -> None:
@@ -102,12 +86,6 @@ def open_context(args: argparse.Namespace) -> Context:
 def open_manifest_context(args: argparse.Namespace) -> tuple[Manifest, Context]:
     manifest = read_manifest(args.file, args.secret_ref)
     return manifest, context_for(manifest, args.store)
-
-
-def require_store(context: Context) -> Store:
-    if context.store is None:
-        raise UsageError(f"{context.no_store_yet}; `detent run` creates it")
-    return context.store
 
 
 def load_task_app(name: str) -> Detent:

@@ -23,6 +23,7 @@ GROUPS = {  # group: {verb: what it does}
     },
     "Look": {
         "status": "show what is running, due next, failing or late",
+        "dashboard": "serve a web page with the same, and more",
         "why": "explain why a job did or did not run at a given time",
         "list": "list the jobs, when they are due and how they last ended",
         "next": "show when jobs are due next",
@@ -37,6 +38,7 @@ GROUPS = {  # group: {verb: what it does}
         "resume": "start scheduling them again",
         "kill": "stop a running fire",
         "queue": "inspect the queues of an app, push, retry or purge messages",
+        "alert": "send a test alert to the addresses of a manifest",
         "prune": "delete old history now",
     },
     "Write": {

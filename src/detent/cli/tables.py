@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from detent.views.formatting import printable
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -87,11 +89,6 @@ def drop_spare_columns(
             i = heads.index(name)
             heads, cells = heads[:i] + heads[i + 1 :], [row[:i] + row[i + 1 :] for row in cells]
     return heads, cells
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, without control characters: it cannot disturb a terminal."""
-    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
 
 
 def align_columns(heads: list[str], rows: list[list[str]]) -> list[str]:

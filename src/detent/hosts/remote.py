@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from detent.errors import UsageError
+from detent.manifest.alerts import has_secret
 from detent.manifest.canonical import without_password
 from detent.manifest.spec import Spec
-from detent.model import Command, Request
+from detent.model import Alert, Command, Request
 
 
 def check_shared(host: str, specs: Sequence[Spec], advice: str) -> None:
@@ -31,6 +32,9 @@ def _problems(spec: Spec, host: str, advice: str) -> Iterator[str]:
     work = spec.job.work
     if isinstance(work, Request) and any(ref.startswith("raw:") for ref in work.secret_refs):
         yield "the job contains its secret (raw:), which others can read there; use env:NAME"
+    alerts = [hook for hook in spec.job.hooks.values() if isinstance(hook, Alert)]
+    if any(has_secret(alert.address) for alert in alerts):
+        yield "the address of an alert contains a secret, which others can read there; use {{env:NAME}} in it"
     if document["jobs"][0].get("run_on") == "every":
         yield f"`run_on: every` needs lasting hosts, and {host} has none: use `detent run` for this job"
 

@@ -30,7 +30,8 @@ from detent.text import listed, plural, quote
 FETCH_S = 10.0  # for the whole download, including the DNS lookup
 FETCH_MAX = 8 * 2**20  # bytes; 256 jobs need far less
 FILES_MAX = 1000
-SETTINGS = ("store", "node", "secrets")
+DASHBOARD = "dashboard_url"
+SETTINGS = ("store", "node", "secrets", DASHBOARD)
 _URL = re.compile("https?://", re.IGNORECASE)
 _HERE = re.compile(r"localhost|127(\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
 
@@ -145,23 +146,32 @@ def _manifest(parts: Sequence[_Part], env: Mapping[str, str], machine: Machine) 
     if len(parts) == 1:
         return parts[0].manifest
     settings = _shared(parts, env)
-    over = Machine(*({**under, **own} for under, own in zip(machine, settings, strict=True)))
+    over = Machine(
+        store={**machine.store, **settings.store},
+        node={**machine.node, **settings.node},
+        secrets={**machine.secrets, **settings.secrets},
+        dashboard_url=settings.dashboard_url or machine.dashboard_url,
+    )
     return _joined([(part.name, check_source(part.source, part.name, env, over)) for part in parts])
 
 
 def _shared(parts: Sequence[_Part], env: Mapping[str, str]) -> Machine:
-    """Return the store, node and secrets settings of all files together."""
+    """Return the settings of all files together."""
     shared: dict[str, dict[str, Any]] = {name: {} for name in SETTINGS}
     origin: dict[tuple[str, str], str] = {}
     for name, source, _ in parts:
         own = {setting: source.document[setting] for setting in SETTINGS if setting in source.document}
-        for setting, fields in check_machine(own, variables=env)._asdict().items():
+        checked = check_machine(own, variables=env)._asdict()
+        checked[DASHBOARD] = {DASHBOARD: checked[DASHBOARD]} if checked[DASHBOARD] else {}
+        for setting, fields in checked.items():
             for field, value in fields.items():
                 if shared[setting].setdefault(field, value) != value:
+                    path = setting if setting == DASHBOARD else f"{setting}/{field}"
                     message = f"the value differs from {origin[setting, field]}, a file of the same app,"
-                    raise ManifestError([Problem(f"{setting}/{field}", message, advice="keep one")], name)
+                    raise ManifestError([Problem(path, message, advice="keep one")], name)
                 origin.setdefault((setting, field), name)
-    return Machine(**shared)
+    url = str(shared.pop(DASHBOARD).get(DASHBOARD, ""))
+    return Machine(shared["store"], shared["node"], shared["secrets"], url)
 
 
 def _joined(named: Sequence[tuple[str, Manifest]]) -> Manifest:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from detent.manifest.fields import HOOKS, JOB, NODE, STORE, WEBHOOK
+from detent.manifest.fields import HOOK_MAPPING, HOOKS, JOB, NODE, STORE
 from detent.manifest.problems import escape_dollars
 from detent.manifest.shapes import Arguments, MapOf, Record
 from detent.text import map_texts
@@ -56,7 +56,7 @@ def _filled(record: Record, given: Mapping[str, Any]) -> dict[str, Any]:
         elif type(shape) is Arguments:
             value = json.loads(json.dumps(value, sort_keys=True))
         elif name in HOOKS:
-            value = [_filled(WEBHOOK, hook) if type(hook) is dict else hook for hook in value]
+            value = [_filled(HOOK_MAPPING, hook) if type(hook) is dict else hook for hook in value]
         filled[name] = value
     return filled
 
@@ -72,9 +72,12 @@ def revision(job: Mapping[str, Any]) -> str:
     return sha256(_compact(kept).encode()).hexdigest()[:REVISION_DIGITS]
 
 
-def machine_document(store: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
+def machine_document(
+    store: Mapping[str, Any], node: Mapping[str, Any], dashboard_url: str = ""
+) -> dict[str, Any]:
     """Return the canonical form of a machine's settings, without passwords and defaults."""
-    document = {"store": _filled(STORE, store), "node": _filled(NODE, node)}
+    document: dict[str, Any] = {"store": _filled(STORE, store), "node": _filled(NODE, node)}
+    document["dashboard_url"] = dashboard_url
     if "url" in document["store"]:
         document["store"]["url"] = without_password(document["store"]["url"])
     return {name: settings for name, settings in document.items() if settings}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from detent.manifest.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
-from detent.manifest.jobs import JobMaker
+from detent.manifest.jobs import JobMaker, JobSettings
 from detent.manifest.problems import INVALID, Findings, Problem
 from detent.manifest.rules import apply_defaults, check_rules
 from detent.model import Job
@@ -43,6 +43,7 @@ class Machine(NamedTuple):
     store: Mapping[str, Any] = {}
     node: Mapping[str, Any] = {}
     secrets: Mapping[str, str] = {}
+    dashboard_url: str = ""
 
 
 class Manifest(NamedTuple):
@@ -81,7 +82,8 @@ def check_manifest(
     MANIFEST[version].check_required(document, "", findings)
     own = _machine_of(clean)
     node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
-    reader = _Jobs(version, clean, node.grace_s, findings)
+    url = own.dashboard_url or machine.dashboard_url
+    reader = _Jobs(version, clean, JobSettings(node.grace_s, url), findings)
     if "jobs" in document:
         reader.read(document["jobs"], jobs_min)
     findings.raise_problems()
@@ -95,7 +97,7 @@ def check_manifest(
         node=node,
         secrets={**machine.secrets, **own.secrets},
         canonical=reader.canonical,
-        machine=machine_document(own.store, own.node),
+        machine=machine_document(own.store, own.node, own.dashboard_url),
         warnings=findings.warnings(),
     )
 
@@ -121,14 +123,16 @@ def _version(document: Any, lines: Mapping[str, int]) -> int:
 class _Jobs:
     """Checks the list of jobs, one job after the other."""
 
-    def __init__(self, version: int, top: Mapping[str, Any], grace_s: float, findings: Findings) -> None:
+    def __init__(
+        self, version: int, top: Mapping[str, Any], settings: JobSettings, findings: Findings
+    ) -> None:
         app = top.get("app")
         defaults = top.get("defaults")
         self._version = version
         self._defaults: Mapping[str, Any] = defaults if type(defaults) is dict else {}
         self._findings = findings
         # An invalid app was already reported; the jobs can still be checked under another name.
-        self._maker = JobMaker(app if type(app) is str else "app", version, grace_s, findings)
+        self._maker = JobMaker(app if type(app) is str else "app", version, settings, findings)
         self._names: dict[str, int] = {}
         self._after: dict[str, list[str]] = {}
         self.jobs: list[Job] = []
@@ -217,6 +221,7 @@ def _machine_of(clean: Mapping[str, Any]) -> Machine:
         store={"url": store} if type(store) is str else store,
         node=clean.get("node", {}),
         secrets=clean.get("secrets", {}),
+        dashboard_url="" if clean.get("dashboard_url") in (None, INVALID) else clean["dashboard_url"],
     )
 
 

@@ -35,6 +35,7 @@ HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 PROCESS_FIELDS = ("work_dir", "env", "user", "kill_after_seconds")  # for a command, or a call in a process
 CALL_FIELDS = ("args", "isolation")
 SHELL = ("/bin/sh", "-c")
+REMIND_HOURS = 24
 LATE_AFTER_S = 60  # the default of `late_after_seconds` if `on_late` is given
 
 DAY_S = 86_400
@@ -82,24 +83,58 @@ def _first_word_fault(words: Any) -> Fault:
 
 
 def _hook_fault(hook: Any) -> Fault:
-    if type(hook) is str and hook.startswith("-"):
+    if type(hook) is not str:
+        return OK
+    from detent.manifest.alerts import address_fault, service_of  # late, here and below: few jobs have hooks
+
+    if service_of(hook):
+        return address_fault(hook)
+    if hook.startswith("-"):
         return "a list here is a list of hooks", "for the words of one command write [[program, word, …]]"
-    if type(hook) is str and hook.startswith(("http://", "https://")):
+    if hook.startswith(("http://", "https://")):
         return (
             _url_fault(hook) if re.fullmatch(_URL, hook) else (f"{quote(hook)} is not a URL with a host", "")
         )
     return OK
 
 
-def _webhook_fault(hook: Any) -> Fault:
-    if "url" not in hook:
-        return 'missing key "url"', ""
+def _mapping_fault(hook: Any) -> Fault:
+    if ("url" in hook) == ("to" in hook):
+        return "a hook that is a mapping has either `url` (a webhook) or `to` (an alert)", ""
+    if "to" in hook:
+        return _alert_fault(hook)
+    if "title" in hook:
+        return "`title` is for alerts, and this hook has a `url`", "write `to` instead of `url`"
     body, headers = hook.get("body", ""), hook.get("headers", {})
     if not body or INVALID in (body, headers):
         return OK
     from detent.manifest.webhooks import body_fault  # late: few webhooks have their own body
 
     return body_fault(body, headers)
+
+
+def _alert_fault(hook: Any) -> Fault:
+    from detent.manifest.alerts import text_fault
+
+    if "headers" in hook:
+        return "`headers` are for webhooks, and this hook has `to`", "write `url` instead of `to`"
+    faults = [text_fault(hook[name]) for name in ("title", "body") if hook.get(name, INVALID) is not INVALID]
+    return next((fault for fault in faults if fault[0]), OK)
+
+
+def _address_fault(address: str) -> Fault:
+    from detent.manifest.alerts import address_fault, service_of
+
+    if service_of(address):
+        return address_fault(address)
+    return "this is not the address of an alert", "write slack://…, mailto://… or another address of Apprise"
+
+
+def _ping_fault(url: str) -> Fault:
+    from detent.manifest.placeholders import placeholder_fault
+
+    fault = placeholder_fault(url, ("job", "app"))
+    return fault if fault[0] else _url_fault(url)
 
 
 NAME_SHAPE = Text(
@@ -112,6 +147,7 @@ _SCHEDULE = Text(high=1000, low=1, allowed="a schedule, like 0 2 * * * or @every
 _WORDS = ListOf(Text(high=COMMAND_MAX), low=1, high=1000, noun="word")
 _URL_ALLOWED = "an http:// or https:// URL with a host, with anything but plain ASCII percent-encoded"
 _URL_SHAPE = Checked(Text(high=8000, pattern=_URL, allowed=_URL_ALLOWED), _url_fault)
+_PING = Checked(Text(high=8000, pattern=_URL, allowed=_URL_ALLOWED), _ping_fault)
 _HEADERS = MapOf(
     Text(high=200, pattern="[A-Za-z0-9!#$%&'*+.^_`|~-]+", allowed="a header's name", expands=False),
     Text(high=8000, pattern=r"[^\x00-\x08\x0a-\x1f\x7f]*", allowed="a text on one line"),
@@ -127,8 +163,8 @@ def _command_shape(allowed: str, mapping: Checked | None = None) -> Checked:
 
 
 def _hooks_shape() -> ListOf:
-    allowed = "a command for the shell, a URL that gets a POST, a mapping with url, headers and body,"
-    hook = Checked(_command_shape(allowed, Checked(WEBHOOK, _webhook_fault)), _hook_fault)
+    allowed = "a command for the shell, a URL that gets a POST, an alert's address, a mapping with url or to,"
+    hook = Checked(_command_shape(allowed, Checked(HOOK_MAPPING, _mapping_fault)), _hook_fault)
     return ListOf(hook, low=1, high=16, noun="hook", accepts_single=True)
 
 
@@ -140,14 +176,16 @@ def _record(
     return Record((*first, *later), required)
 
 
-WEBHOOK = _record(
+_ADDRESS = Checked(Text(high=8000, low=1, allowed="an address", secret=True), _address_fault)
+HOOK_MAPPING = _record(
     (),
     (
-        Field("url", _URL_SHAPE, about="http:// or https:// with a host"),
-        Field("headers", _HEADERS, {}, "sent with the request"),
-        Field("body", Text(high=BODY_MAX), "", "with {{placeholders}}; empty: the fire as JSON"),
+        Field("url", _URL_SHAPE, about="of a webhook: http:// or https:// with a host"),
+        Field("headers", _HEADERS, {}, "of a webhook: sent with the request"),
+        Field("body", Text(high=BODY_MAX), "", "with {{placeholders}}; empty: the default"),
+        Field("to", _ADDRESS, about="of an alert: slack://…, mailto://… or another address of Apprise"),
+        Field("title", Text(high=1000), "", "of an alert, with {{placeholders}}; empty: the default"),
     ),
-    required=("url",),
 )
 REQUEST = Record(
     (
@@ -279,8 +317,15 @@ def _further_fields() -> tuple[Field, ...]:
         Field("tags", ListOf(tag, low=0, high=32, noun="tag"), [], "for people"),
         Field("queue", NAME_SHAPE, "default", "only nodes that serve it run the job"),
         Field("run_on", Choice(("one", "every")), "one", "one node, or every host"),
-        *(Field(name, _hooks_shape(), about="commands, URLs or webhooks to call") for name in HOOKS),
+        *(Field(name, _hooks_shape(), about="commands, webhooks or alerts") for name in HOOKS),
         Field("late_after_seconds", Number(1, YEAR_S), LATE_AFTER_S, "the delay before `on_late` is called"),
+        Field(
+            "remind_hours",
+            Number(0, YEAR_S // 3600),
+            REMIND_HOURS,
+            "the time between reminders; 0: none",
+        ),
+        Field("ping", _PING, about="a URL of a monitor that learns of start, success and failure"),
     )
 
 
@@ -329,6 +374,7 @@ MACHINE = _record(
         Field("store", _STORE_OR_URL, about="the store that records fires"),
         Field("node", NODE, about="how a node behaves"),
         Field("secrets", SECRETS, about="names for secrets"),
+        Field("dashboard_url", _URL_SHAPE, about="for links in alerts"),
     ),
 )
 

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.manifest.canonical import revision
-from detent.manifest.fields import LATE_AFTER_S, SHELL, TIME_FIELDS
+from detent.manifest.fields import LATE_AFTER_S, REMIND_HOURS, SECONDS_MAX, SHELL, TIME_FIELDS
 from detent.manifest.problems import INVALID, Findings
-from detent.manifest.rules import hooks_of
+from detent.manifest.rules import address_of, hooks_of
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
+from detent.rules.alerts import is_repeated
+from detent.rules.pings import END_PINGS, START_PING
 from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
 from detent.schedules.zones import open_zone
 from detent.text import quote
@@ -19,11 +21,18 @@ NO_HOOKS: Mapping[str, Work] = {}
 Fields = Mapping[str, Any]
 
 
+class JobSettings(NamedTuple):
+    """What jobs take from the settings of the manifest and the machine."""
+
+    grace_s: float = 0.0
+    dashboard_url: str = ""
+
+
 class JobMaker:
-    def __init__(self, app: str, version: int, grace_s: float, findings: Findings) -> None:
+    def __init__(self, app: str, version: int, settings: JobSettings, findings: Findings) -> None:
         self._app = app
         self._version = version
-        self._grace_s = grace_s
+        self._settings = settings
         self._findings = findings
         self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
         self._zones: dict[str, str] = {}  # zone → its error; "" if it is valid
@@ -32,8 +41,9 @@ class JobMaker:
 
     def make(self, job: Fields, schedule: Timetable) -> Job:
         work, shell = _work(job), job.get("shell", SHELL)
-        hooks = {name: _hook(hook, work, shell) for name, hook in hooks_of(job)} or NO_HOOKS
-        policy = _policy(job, tuple(hooks), self._grace_s)
+        own = {name: self._hook(hook, work, shell) for name, hook in hooks_of(job)}
+        hooks = own | self._pings(job) or NO_HOOKS
+        policy = _policy(job, tuple(hooks), self._settings.grace_s)
         tags = tuple(job.get("tags", ()))
         return Job(
             name=f"{self._app}.{job['name']}",
@@ -47,6 +57,33 @@ class JobMaker:
             tags=self._tags.setdefault(tags, tags),
             after=tuple(f"{self._app}.{other}" for other in job.get("after", ())),
         )
+
+    def _hook(self, hook: Any, work: Work, shell: Sequence[str]) -> Work:
+        """Build a hook.  A command runs with the directory, variables and user of the job's own process."""
+        if address_of(hook):
+            from detent.manifest.alerts import make_alert  # late, here and below: few jobs have such hooks
+
+            return make_alert(hook, self._settings.dashboard_url)
+        if type(hook) is str and hook.startswith(("http://", "https://")):
+            return Request(url=hook)
+        if type(hook) is dict:
+            headers = tuple(hook.get("headers", {}).items())
+            return Request(hook["url"], headers=headers, body=hook.get("body", ""))
+        if isinstance(work, Command | Call):
+            return Command(_words(hook, shell), work_dir=work.work_dir, env=work.env, user=work.user)
+        return Command(_words(hook, shell))
+
+    def _pings(self, job: Fields) -> dict[str, Work]:
+        """Build the hooks of `ping`: its URL, with /start and /fail at the end of the path."""
+        if "ping" not in job:
+            return {}
+        from detent.manifest.placeholders import split_text
+
+        parts = split_text(job["ping"])
+        parts[1::2] = [{"app": self._app, "job": job["name"]}[name] for name in parts[1::2]]
+        path, mark, query = "".join(parts).partition("?")
+        ends = {START_PING: "/start", **END_PINGS}
+        return {name: Request(f"{path.rstrip('/')}{end}{mark}{query}") for name, end in ends.items()}
 
     def schedule(self, job: Fields, path: str) -> Timetable | None:
         """Return the schedule of a merged job, or None if it has a problem, which is then reported.  Other
@@ -167,17 +204,6 @@ def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
     return (*shell, command) if isinstance(command, str) else tuple(command)
 
 
-def _hook(hook: Any, work: Work, shell: Sequence[str]) -> Work:
-    """Build a hook.  A command runs with the directory, variables and user of the job's own process."""
-    if type(hook) is str and hook.startswith(("http://", "https://")):
-        return Request(url=hook)
-    if type(hook) is dict:
-        return Request(hook["url"], headers=tuple(hook.get("headers", {}).items()), body=hook.get("body", ""))
-    if isinstance(work, Command | Call):
-        return Command(_words(hook, shell), work_dir=work.work_dir, env=work.env, user=work.user)
-    return Command(_words(hook, shell))
-
-
 def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
     policy = job["policy"]
     return Policy(
@@ -192,7 +218,12 @@ def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
         grace_s=grace_s,
         late_after_s=float(job.get("late_after_seconds", LATE_AFTER_S)) if "on_late" in job else 0.0,
         hooks=hooks,
+        remind_s=_remind_s(job) if any(map(is_repeated, hooks)) else 0.0,
     )
+
+
+def _remind_s(job: Fields) -> float:
+    return float(job.get("remind_hours", REMIND_HOURS) * 3600 or SECONDS_MAX)
 
 
 def _retries(retries: Fields) -> Retries:

@@ -7,7 +7,7 @@ schema, but it accepts no manifest that does not fit.
 
 from typing import Any
 
-from detent.manifest.fields import JOB, LIMITS, MANIFEST, WEBHOOK
+from detent.manifest.fields import HOOK_MAPPING, JOB, LIMITS, MANIFEST
 from detent.manifest.rules import exclusive_fields
 from detent.manifest.shapes import (
     Arguments,
@@ -81,8 +81,10 @@ def _record(record: Record, version: int) -> Schema:
         properties[field.name] = {**_schema(field.shape, version), **about, **default}
     made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     # Defaults may supply the required fields of a part of a job: `_complete` checks them.
-    is_whole = record in (MANIFEST[version], JOB[version], WEBHOOK)
+    is_whole = record in (MANIFEST[version], JOB[version])
     top = [name for name in record.required if is_whole]
+    if record is HOOK_MAPPING:
+        made["oneOf"] = [{"required": ["url"]}, {"required": ["to"]}]
     return {**made, "required": top} if top else made
 
 

@@ -20,6 +20,7 @@ from detent.manifest.fields import (
 )
 from detent.manifest.problems import INVALID, Findings
 from detent.manifest.shapes import Record
+from detent.rules.alerts import alert_name
 from detent.rules.trust import time_away_s
 from detent.text import listed
 
@@ -179,7 +180,24 @@ def _check_claim(job: Fields, path: str, findings: Findings) -> None:
 
 
 def hooks_of(job: Fields) -> list[tuple[str, Any]]:
-    """Return the hooks with their names: on_failure, on_failure.1, on_failure.2, …"""
+    """Return the hooks with their names: on_failure, on_failure.1, on_failure.slack-3f2a9c01, …"""
     return [
-        (f"{name}.{i}" if i else name, hook) for name in HOOKS for i, hook in enumerate(job.get(name, ()))
+        (_hook_name(event, i, hook), hook) for event in HOOKS for i, hook in enumerate(job.get(event, ()))
     ]
+
+
+def _hook_name(event: str, index: int, hook: Any) -> str:
+    if address := address_of(hook):
+        from detent.manifest.alerts import service_of  # late, here and below: few jobs have hooks
+
+        return alert_name(event, service_of(address), address)
+    return f"{event}.{index}" if index else event
+
+
+def address_of(hook: Any) -> str:
+    """Return the address of an alert, or "" if this hook is a command or a webhook."""
+    if type(hook) is dict:
+        return str(hook.get("to", ""))
+    from detent.manifest.alerts import service_of
+
+    return hook if type(hook) is str and service_of(hook) else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from detent.errors import UsageError
+from detent.model import Alert, Job, Push, Request
 from detent.text import is_unicode
 
 
@@ -87,6 +88,13 @@ def secret_fault(text: str) -> str:
 def display_ref(ref: str) -> str:
     """Return the reference for messages: `raw:` contains the secret itself."""
     return "raw:…" if ref.startswith("raw:") else ref
+
+
+def refs_of(jobs: Iterable[Job]) -> tuple[str, ...]:
+    """Return the references to secrets in the work and the hooks of these jobs."""
+    works = (work for job in jobs for work in (job.work, *job.hooks.values()))
+    refs = [ref for work in works if isinstance(work, Request | Push | Alert) for ref in work.secret_refs]
+    return tuple(dict.fromkeys(refs))
 
 
 def secret_variables(refs: Iterable[str], table: Mapping[str, str]) -> set[str]:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from detent.errors import UsageError
 from detent.manifest.canonical import job_text, manifest_text, without_password
 from detent.manifest.check import NO_SETTINGS, Machine, Manifest
-from detent.manifest.secret_refs import Secret, Variable, locate_secret
-from detent.model import Job, Push, Request
+from detent.manifest.secret_refs import Secret, Variable, locate_secret, refs_of
+from detent.model import Alert, Job
 from detent.schedules.timetable import Instants, once, parse_schedule
 from detent.text import quote
 
 VERSION = 2
-SETTINGS = ("store", "node", "secrets")  # in this order
+SETTINGS = ("store", "node", "secrets", "dashboard_url")  # in this order
 
 
 class Time(NamedTuple):
@@ -69,7 +69,9 @@ def _spec(manifest: Manifest, job: Job, settings: Mapping[str, Any], machine: Ma
     own = job_text(document, VERSION) if manifest.version == 1 else manifest.canonical[job.name]
     kept = {name: added[name] for name in SETTINGS if added.get(name)}
     url = settings.get("store", {}).get("url", "")
-    places = [locate_secret(ref, manifest.secrets) for ref in _refs(job)]
+    has_secret = any(isinstance(hook, Alert) for hook in job.hooks.values())
+    has_secret |= without_password(url) != url or any(ref.startswith("raw:") for ref in refs_of([job]))
+    places = [locate_secret(ref, manifest.secrets) for ref in refs_of([job])]
     return Spec(
         name=job.name,
         revision=job.revision,
@@ -77,7 +79,7 @@ def _spec(manifest: Manifest, job: Job, settings: Mapping[str, Any], machine: Ma
         job=job,
         times=tuple(_times(document, job.name, manifest.version)),
         scope=document["policy"]["concurrency_scope"],
-        is_private=without_password(url) != url or any(ref.startswith("raw:") for ref in _refs(job)),
+        is_private=has_secret,
         variables=tuple(place.name for place in places if isinstance(place, Variable)),
     )
 
@@ -93,7 +95,7 @@ def _times(document: Mapping[str, Any], name: str, version: int) -> Iterator[Tim
 
 def _references(manifest: Manifest, job: Job, machine: Machine) -> dict[str, str]:
     """Return the entries of the manifest's secrets table that the job uses and the machine does not have."""
-    own = {ref: manifest.secrets[ref] for ref in _refs(job) if ref in manifest.secrets}
+    own = {ref: manifest.secrets[ref] for ref in refs_of([job]) if ref in manifest.secrets}
     named = {ref: place for ref, place in own.items() if machine.secrets.get(ref) != place}
     for ref, place in named.items():
         if isinstance(locate_secret(place, {}), Secret) or not place.startswith(("env:", "file:")):
@@ -102,7 +104,3 @@ def _references(manifest: Manifest, job: Job, machine: Machine) -> dict[str, str
                 " move it to a file, and write file:/path instead"
             )
     return named
-
-
-def _refs(job: Job) -> tuple[str, ...]:
-    return job.work.secret_refs if isinstance(job.work, Request | Push) else ()

@@ -1,7 +1,8 @@
 """The envelope of a message: the JSON text in `Fire.payload`.  The sender seals it, the worker opens it.
 
 1. The fields are `v`, `id` (the key of the fire), `app`, `task`, `queue`, `pushed_at` and `args`; optionally
-   `links` and `depth`; and `sig` last, if the app has a secret.
+   `trace` (the W3C `traceparent` of the span that pushed it; right before `args`), `links` and `depth`; and
+   `sig` last, if the app has a secret.
 2. `sig` is HMAC-SHA256 over the exact bytes before it and over every field of the fire that is not its
    default.  So the message, its policy, its lane and its deadline cannot be altered.
 3. The first secret signs; any of the secrets verifies.  To rotate, put the new secret first and remove the
@@ -26,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
 from detent.messages.strict_json import decode, encode, encode_ascii
+from detent.messages.trace_context import parse_trace
 from detent.model import Fire
 from detent.text import TOO_DEEP, did_you_mean, is_too_deep, listed, plural, quote, show
 
@@ -55,6 +57,7 @@ class MessageBody(NamedTuple):
     pushed_at: float = 0.0  # seconds since the epoch
     links: Mapping[str, Any] = {}  # then, catch, finally: messages to send afterwards; never changed
     depth: int = 0  # number of links before this message
+    trace: str = ""  # the `traceparent` of the span that pushed it
 
 
 class Refusal(NamedTuple):
@@ -85,7 +88,8 @@ class Sealer:
         self, like: Fire, body: MessageBody, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX
     ) -> None:
         names = f'"app":{_quoted(_app_of(like))},"task":{_quoted(body.task)},"queue":{_quoted(like.queue)}'
-        self._middle = f',{names},"pushed_at":{body.pushed_at:.3f},"args":'
+        trace = f',"trace":{_quoted(body.trace)}' if body.trace else ""
+        self._middle = f',{names},"pushed_at":{body.pushed_at:.3f}{trace},"args":'
         links = f',"links":{_links_text(body.links)}' if body.links else ""
         self._end = links + (f',"depth":{body.depth}' if body.depth else "")
         self._covered = _covered(like._replace(run_id=""))
@@ -167,6 +171,8 @@ def _check_shape(fields: Mapping[str, Any]) -> Refusal | None:
             return _malformed(f"{name} is not {what}")
     if not 0 <= fields["pushed_at"] < PUSHED_AT_MAX or not 0 <= fields.get("depth", 0) <= DEPTH_MAX:
         return _malformed("pushed_at or depth is out of range")
+    if "trace" in fields and not parse_trace(fields["trace"]):
+        return _malformed("trace is not a traceparent of W3C Trace Context")
     return None
 
 
@@ -208,7 +214,8 @@ def _body(fields: Mapping[str, Any]) -> MessageBody | Refusal:
             encode(links).encode()
     except _UNREADABLE as error:
         return _malformed(f"args or links contain text that is not Unicode ({_worded(error)})")
-    return MessageBody(fields["task"], args, float(fields["pushed_at"]), links, fields.get("depth", 0))
+    depth, trace = fields.get("depth", 0), fields.get("trace", "")
+    return MessageBody(fields["task"], args, float(fields["pushed_at"]), links, depth, trace)
 
 
 # Signatures.
@@ -307,12 +314,13 @@ _TASK_MAX = 200  # characters of an unknown name that are compared with known ta
 _SHAPE: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("id", "app", "task", "queue"), ((str,), "a text")),
     "pushed_at": ((int, float), "in seconds since the epoch"),
+    "trace": ((str,), "a text"),
     "args": ((list, dict), "a list or an object"),
     "links": ((dict,), "an object"),
     "depth": ((int,), "a number of links"),
 }
 _KNOWN = _SHAPE.keys() | {"v", "sig"}
-_REQUIRED = _KNOWN - {"links", "depth", "sig"}
+_REQUIRED = _KNOWN - {"trace", "links", "depth", "sig"}
 _ELSEWHERE = ("key", "queue", "payload", "due_at", "start_by", "run_id")  # in the text or in `_covered`
 _STEADY = tuple(name for name in Fire._fields if name not in _ELSEWHERE)
 _USUAL = tuple(Fire._field_defaults.get(name) for name in _STEADY)

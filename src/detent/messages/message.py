@@ -61,6 +61,7 @@ class PushContext(NamedTuple):
     at: datetime  # estimate of the store's clock
     token: str
     depth: int = 0
+    trace: str = ""  # the `traceparent` of the span that pushes
 
 
 def message(
@@ -80,7 +81,8 @@ def messages(
 ) -> list[Fire]:
     """Build a message for each token and its arguments, which must be valid JSON."""
     like, pushed_at = _like(task, options, context)
-    sealer = Sealer(like, MessageBody(task.name, "[]", pushed_at, options.links, context.depth), secrets)
+    body = MessageBody(task.name, "[]", pushed_at, options.links, context.depth, context.trace)
+    sealer = Sealer(like, body, secrets)
     made = []
     for token, args in calls:
         key = f"{like.job}#{options.unique or token}"
@@ -156,7 +158,7 @@ def follow(
             options = MessageOptions(
                 **{field: one[field] for field in MessageOptions._fields if field in one}
             )
-            context = PushContext(app, at, f"{fire.run_id}.{name}.{number}", body.depth + 1)
+            context = PushContext(app, at, f"{fire.run_id}.{name}.{number}", body.depth + 1, body.trace)
             args = one["args"]
             if one.get(WITH_RESULT):
                 args = [json.loads(result) if result else None, *args[1:]]

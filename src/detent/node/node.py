@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -39,7 +40,7 @@ from detent.node.store_calls import StoreCalls
 from detent.rules.chains import Followers
 from detent.rules.decide import SETTLED_MAX
 from detent.rules.outcomes import HOOK_REMOVED
-from detent.rules.settling import admit, refuse, report, return_claim
+from detent.rules.settling import admit, refuse, report, return_claim, start_hooks
 from detent.runners.running import AttemptEnd
 from detent.stores.base import HEARTBEAT_TTL_S, NODE, is_hook
 from detent.worker.unknown_tasks import UnknownTasks
@@ -282,9 +283,16 @@ class Node:
         self.reporter.start(claim, now)
         if verdict := held.start(work, self.ports.starter):
             return verdict
+        if hooks := start_hooks(claim, now):
+            self.ports.spawn(self._put_hooks(hooks))
         if held.running:
             held.running.gone.add_done_callback(partial(self._on_end, held))
         return None
+
+    async def _put_hooks(self, hooks: Sequence[Fire]) -> None:
+        """Record hooks before the end of their fire is reported, which uses the same thread."""
+        with suppress(StoreUnavailable):  # the node reports it; the ping of the end follows in any case
+            await self.call("report", self.ports.store.put, hooks)
 
     def _work_of(self, claim: Claim, job: Job | None, now: datetime) -> Work | Verdict:
         fire, inbox = claim.fire, self.ports.inbox

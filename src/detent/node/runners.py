@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
@@ -15,7 +15,8 @@ from detent import clock
 from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
-from detent.model import Call, Claim, Command, End, Push, Request, Work
+from detent.messages.trace_context import VARIABLE, carried_trace, traced_request
+from detent.model import Alert, Call, Claim, Command, End, Push, Request, Work
 from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import CallSpec, PoolSpec, call_spec, guard_spec, pool_spec, setup_of
@@ -45,6 +46,7 @@ class RunnerSettings(NamedTuple):
     at_once: int = 16  # async messages in one child
     running_max: int = 32  # messages that run at once in the node's own process
     store: NodeStore | None = None  # the store that calls push to and lock in
+    trace: Callable[[Claim], str] = carried_trace  # the W3C `traceparent` of an attempt, or ""
 
 
 class RunningRequest(Lifeline):
@@ -79,6 +81,8 @@ class Runners:
                 return self._call(work, claim, trusted_by)
             case Push():
                 return self._push(work, claim, trusted_by)
+            case Alert():
+                return self._alert(work, claim, trusted_by)
         assert_never(work)
 
     def _push(self, work: Push, claim: Claim, trusted_by: float) -> Running:
@@ -88,7 +92,7 @@ class Runners:
         found = self._resolve(work.secret_refs, claim)
         running = RunningRequest(trusted_by)
         running.gone = asyncio.get_running_loop().create_future()
-        running.gone.set_result(push(work, claim, found))
+        running.gone.set_result(push(work, claim, found, self.settings.trace(claim)))
         return running
 
     def _resolve(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
@@ -100,7 +104,9 @@ class Runners:
     def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
         path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
         paths = Paths(path, lane_path(self.settings.lanes, claim.fire.lane))
-        spec = spec_of(claim, command, fire_env(claim, command), paths)
+        trace = self.settings.trace(claim)
+        env = fire_env(claim, command) | ({VARIABLE: trace} if trace else {})
+        spec = spec_of(claim, command, env, paths)
         return self._begin(spec._replace(base=self._base(command)), trusted_by)
 
     def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:
@@ -116,18 +122,18 @@ class Runners:
         return self._bases[is_other]
 
     def _call(self, call: Call, claim: Claim, trusted_by: float) -> Running:
-        is_light = claim.fire.origin == "push" and not claim.fire.lane
+        is_light, trace = claim.fire.origin == "push" and not claim.fire.lane, self.settings.trace(claim)
         if is_light and call.isolation == "process":
-            return self.batches.add(call, claim, self._pool(call, claim), trusted_by)
+            return self.batches.add(call, claim, self._pool(call, claim), trusted_by, trace)
         lane = lane_path(self.settings.lanes, claim.fire.lane)
         if call.isolation != "process":
-            guarded = self._in_process_calls.start(call, claim, guard_spec(claim, lane), trusted_by)
+            guarded = self._in_process_calls.start(call, claim, guard_spec(claim, lane), trusted_by, trace)
             if is_light:
                 self._in_process_queue.add(guarded)
             return guarded
         pool = self._pool(call, claim)
         path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
-        spec = call_spec(claim, call, pool)
+        spec = call_spec(claim, call, pool, trace)
         return self._begin(spec._replace(output_path=path, lane=lane), trusted_by)
 
     @functools.cached_property
@@ -168,6 +174,7 @@ class Runners:
         running = RunningRequest(trusted_by)
         if claim.fire.origin == "hook":
             request = hook_request(request, claim.fire)
+        request = traced_request(request, self.settings.trace(claim))
         sending = self._thread_pools("request", self._exchange, request, claim, running)
         running.gone = asyncio.ensure_future(sending)
         return running
@@ -178,6 +185,20 @@ class Runners:
         secrets = self._resolve(request.secret_refs, claim)
         timeout_s, reach = claim.fire.policy.timeout_s, _reach(request)
         return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline, reach=reach)
+
+    def _alert(self, alert: Alert, claim: Claim, trusted_by: float) -> Running:
+        running = RunningRequest(trusted_by)
+        sending = self._thread_pools("alert", self._notify, alert, claim, running)
+        running.gone = asyncio.ensure_future(sending)
+        return running
+
+    def _notify(self, alert: Alert, claim: Claim, lifeline: Lifeline) -> AttemptEnd:
+        if lifeline.ended(clock.boottime()):
+            return None
+        from detent.manifest.alerts import alert_text  # late: few jobs have alerts
+        from detent.runners.alert import send_alert
+
+        return send_alert(alert, alert_text(alert, claim.fire), self.settings.secrets, self.settings.env)
 
 
 def _reach(request: Request) -> Reach | None:

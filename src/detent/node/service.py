@@ -26,8 +26,9 @@ from detent import __version__, clock
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.events import Emit
 from detent.manifest.check import Manifest, jobs_on
-from detent.manifest.secret_refs import secret_variables
-from detent.model import Job, Plan, Push, Request
+from detent.manifest.secret_refs import refs_of, secret_variables
+from detent.messages.trace_context import carried_trace
+from detent.model import Claim, Job, Plan, Push, Request
 from detent.node.at_reboot import jobs_at_boot, put_boot_fires, read_boot_id
 from detent.node.node import Node
 from detent.node.ports import Ports, ThreadPools, Tuning
@@ -76,6 +77,7 @@ class ServiceOptions(NamedTuple):
     waits: bool = True  # for a store that is not available at the start
     worker: WorkerOptions | None = None  # None: processes no messages
     call_store: NodeStore | None = None  # the same store, for child processes
+    trace: Callable[[Claim], str] = carried_trace  # the W3C `traceparent` of an attempt, or ""
 
 
 class Notify:
@@ -103,11 +105,12 @@ class Service:
         self._host, self._began = socket.gethostname(), clock.wall()
         self._instance = Instance(options.directory, manifest.node.id or self._host)
         self._dead_instances = DeadInstances(options.directory, self._instance.name)
-        self._thread_pools = ThreadPools({"request": manifest.node.max_running + Tuning().max_hooks})
+        width = {"request": manifest.node.max_running + Tuning().max_hooks, "alert": Tuning().max_hooks}
+        self._thread_pools = ThreadPools(width)
         self._notify = Notify(options.env)
         self._stop, self._code = asyncio.Event(), 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._files_stamp = _stamp_of(options.files)
+        self._files_stamp = stamp_of(options.files)
         self._instance.begin()
         self._processes = self._new_processes()
         self._processes.replaced = lambda why: self._report("child-replaced", reason=why)
@@ -132,8 +135,7 @@ class Service:
         return (self._worker and self._worker.concurrency) or self._manifest.node.max_running
 
     def _runner_settings(self, manifest: Manifest) -> RunnerSettings:
-        works = [work for job in manifest.jobs for work in (job.work, *job.hooks.values())]
-        refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
+        refs = refs_of(manifest.jobs)
         settings = RunnerSettings(
             env=self._options.env,
             secrets=manifest.secrets,
@@ -141,6 +143,7 @@ class Service:
             outputs=self._instance.outputs,
             lanes=self._instance.lanes,
             store=self._options.call_store,
+            trace=self._options.trace,
         )
         if self._worker is None:
             return settings
@@ -291,7 +294,7 @@ class Service:
                 self._node.wake()
             offset += moved
             looked += 1
-            if looked % 2 == 0 and self._files_stamp != (stamp := _stamp_of(self._options.files)):
+            if looked % 2 == 0 and self._files_stamp != (stamp := stamp_of(self._options.files)):
                 self._files_stamp = stamp
                 await self._reload()
             for instance in self._dead_instances.find():
@@ -401,7 +404,7 @@ def _fingerprint(jobs: Mapping[str, Job]) -> str:
     return fingerprint((name, job.revision) for name, job in jobs.items())
 
 
-def _stamp_of(files: tuple[Path, ...]) -> list[tuple[int, int, int]]:
+def stamp_of(files: tuple[Path, ...]) -> list[tuple[int, int, int]]:
     """Return a value that differs after a change of one of these files, or of a file in one of these
     folders."""
     stamps = []

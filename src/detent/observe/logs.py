@@ -73,11 +73,16 @@ def _masked_line(style: Style, mask: Mask | None, event: str, at: float, fields:
 
 
 def _json_line(event: str, at: float, fields: dict[str, Any]) -> str:
+    return _encode(record_of(event, at, fields))
+
+
+def record_of(event: str, at: float, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a log line."""
     second, part = divmod(at, 1)
     time = f"{_to_the_second(int(second))}.{int(part * 1000):03}Z"
     record: dict[str, Any] = {"time": time, "level": EVENTS[event].level, "event": event}
     record |= {name: fields[name] for name in _LEADING if name in fields}
-    return _encode(record | fields)
+    return record | fields
 
 
 @lru_cache(maxsize=4)  # many lines have the same second
@@ -113,9 +118,12 @@ _DETAILS: dict[str, Callable[[Any], str]] = {  # the fields on a terminal, in th
     "late_s": lambda s: f"{s} s late",
     "instants": lambda n: f"{n} instants",
     "jobs": lambda jobs: f"{jobs} jobs" if isinstance(jobs, int) else ", ".join(jobs),
+    "address": lambda address: f"http://{address}/metrics",
     "queues": lambda queues: f"serves {', '.join(queues)}",
     "lines": lambda n: f"{n} lines",
+    "listener": str,
     "error": str,
+    "url": str,
     "added": lambda jobs: f"added {', '.join(jobs)}",
     "changed": lambda jobs: f"changed {', '.join(jobs)}",
     "removed": lambda jobs: f"removed {', '.join(jobs)}",

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+from detent.manifest.alerts import address_secrets
 from detent.manifest.check import Manifest
-from detent.manifest.secret_refs import Secret
+from detent.manifest.secret_refs import Secret, refs_of
 from detent.messages.masking import Mask
-from detent.model import Ask, Fire, Grants, Push, Report, Request, Verdict
+from detent.model import Alert, Ask, Fire, Grants, Report, Verdict
 from detent.runners.secrets import resolve
 from detent.stores.base import Store
 
@@ -26,10 +27,11 @@ def learn_on_load(load: Callable[[], Manifest], mask: Mask, env: Mapping[str, st
 
 
 def secrets_of(manifest: Manifest, env: Mapping[str, str]) -> list[Secret | str]:
-    """The secrets of its requests and messages, and the passwords in the URLs of stores."""
-    works = (work for job in manifest.jobs for work in (job.work, *job.hooks.values()))
-    refs = {ref for work in works if isinstance(work, Request | Push) for ref in work.secret_refs}
-    found = resolve([*refs, *manifest.secrets], manifest.secrets, env, least=1).secrets
+    """The secrets of its requests, messages and alerts, and the passwords in the URLs of stores."""
+    refs = [*refs_of(manifest.jobs), *manifest.secrets]
+    found: list[Secret | str] = [*resolve(refs, manifest.secrets, env, least=1).secrets]
+    alerts = [hook for job in manifest.jobs for hook in job.hooks.values() if isinstance(hook, Alert)]
+    found += [part for alert in alerts for part in address_secrets(alert.address)]
     return [*found, *password_of(manifest.store.url), *password_of(env.get("DETENT_STORE", ""))]
 
 

@@ -1,132 +1,216 @@
-"""Exports events as OpenTelemetry spans: one for a fire, with one child for each attempt.
+"""Exports OpenTelemetry spans: one for a fire, from when it was due to its end, with one child for each
+attempt that ran.
 
-- The usual `OTEL_…` variables configure the exporter.
-- The span of the fire is a child of the trace context in our environment.  The work gets the context of its
-  attempt.
-- The spans are sent at the end, within a few seconds.  If that fails, it is one warning in our log; the SDK's
-  own log messages are suppressed.
+- `otlp` sends them to a collector, and `file:PATH` appends them to a file, one JSON object a line.
+- The span of a message is a child of the span that pushed it, and linked to it.
+- Spans are made when the store has recorded an end; their ids are known before (`messages.trace_context`).
+- A node sends them in the background.  A trigger sends them before it exits: it forks, and has no threads.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from detent import __version__, clock
 from detent.errors import UsageError
-
-FLUSH_S = 5  # unless one of these variables is set
-TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
-STARTED, FAILED = "fire-started", "attempt-failed"
-GOOD = frozenset(("success", "replaced", "cancelled", "lock-contended"))
-ENDED = GOOD | {"app-rejected", "retries-exhausted", "timed-out", "lost"}
-ATTRIBUTES = (
-    "app job run_id fire node fence attempt attempts status last_status outcome reason cause due took_ms"
+from detent.messages.trace_context import (
+    VARIABLE,
+    TraceContext,
+    attempt_context,
+    caller_context,
+    carried_trace,
+    fire_context,
+    parse_trace,
 )
+from detent.model import Claim, Fire, Outcome, Report, Verdict
+from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
+from detent.rules.planning import rfc3339
+from detent.rules.rates import without_priority
+from detent.text import quote
+
+OTLP, FILE = "otlp", "file:"
+GOOD = frozenset(("succeeded", "skipped", "replaced", "cancelled"))
+NS = 1_000_000_000
 
 
 class Traces:
-    def __init__(self, env: Mapping[str, str], exporter: Any = None) -> None:
-        """`exporter`: for tests, instead of the one that the variables configure."""
+    def __init__(
+        self, target: str, env: Mapping[str, str], unsent: Unsent, *, is_brief: bool = False
+    ) -> None:
+        """`is_brief`: for a trigger, whose fires belong to the trace of its environment."""
         try:
-            from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-            self._exporter = exporter or _exporter(env)
+            to_collector = target == OTLP
+            self._exporter = _otlp_exporter(env, unsent) if to_collector else _file_exporter(target, unsent)
         except ModuleNotFoundError:
-            raise UsageError("--otel needs OpenTelemetry: pip install 'detent[otel]'") from None
-        named = {} if env.get("OTEL_SERVICE_NAME") else {"service.name": "detent"}
-        provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-        self._tracer, self._spans = provider.get_tracer("detent"), list[Any]()
-        self._propagator = TraceContextTextMapPropagator()
-        given = {name.lower(): env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}
-        self._given = self._propagator.extract(given)
-        self._fires: dict[str, Any] = {}
-        self._attempts: dict[str, Any] = {}
-        self._newest: Any = None  # the context of the running attempt
+            raise need("otel", "--otel", "OpenTelemetry") from None
+        self._resource, self._scope = resource_of(env), InstrumentationScope("detent", __version__)
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER says
+        self._given = parse_trace(env.get(VARIABLE, "")) if is_brief else None
+        self._state = {"TRACESTATE": env["TRACESTATE"]} if self._given and env.get("TRACESTATE") else {}
+        self._batch = None if is_brief else BatchSpanProcessor(self._exporter)
+        self._spans: list[Any] = []
 
-    def emit(self, event: str, **fields: Any) -> None:
-        key = fields.get("fire", "")
-        if event == STARTED:
-            self._start(key, fields)
-        elif event == FAILED:
-            self._end(self._attempts.pop(key, None), event, fields)
-        elif event in ENDED:
-            self._end(self._attempts.pop(key, None), event, fields)
-            self._end(self._fires.pop(key, None), event, fields)
+    def of(self, claim: Claim) -> str:
+        """Return the `traceparent` of this attempt."""
+        return str(attempt_context(claim, self._context(claim)))
 
-    def variables(self) -> dict[str, str]:
-        """The context of the running attempt as environment variables."""
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, self._newest if self._newest is not None else self._given)
-        return {name.upper(): value for name, value in carrier.items()}
+    def variables(self, claim: Claim) -> dict[str, str]:
+        return {VARIABLE: self.of(claim), **self._state}
 
-    def close(self) -> str:
-        """Send all spans; returns an error text, or "".  The SDK's processors use threads, and we fork."""
-        for span in (*self._attempts.values(), *self._fires.values()):
-            self._finish(span)
-        with _quiet() as messages:
-            try:
-                is_sent = self._exporter.export(self._spans).name == "SUCCESS"
-                self._exporter.shutdown()
-            except Exception as error:  # a listener cannot break a job
-                return f"{type(error).__name__}: {error}"
-        return "" if is_sent else (messages[-1] if messages else "the collector rejected them")
+    def ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
+        """Make the spans of these ends."""
+        for report, verdict in zip(reports, verdicts, strict=True):
+            claim, end = report.claim, verdict or report.verdict
+            context = self._context(claim)
+            if claim.disposition is None and end.counts:
+                self._add_attempt(report, end.outcome, context)
+            if verdict and verdict.again_in_s is None:
+                self._add_fire(report, verdict.outcome, context)
 
-    def _finish(self, span: Any) -> None:
-        span.end()
-        self._spans.append(span)
+    def close(self) -> None:
+        """Send the spans that were not sent."""
+        if self._batch:
+            shut_down(self._batch.shutdown)
+        elif self._spans:
+            self._exporter.export(self._spans)
+            self._exporter.shutdown()
 
-    def _start(self, key: str, fields: Mapping[str, Any]) -> None:
-        from opentelemetry.trace import set_span_in_context
+    # Contexts.
 
-        if key not in self._fires:
-            name = f"fire {fields.get('app')}.{fields.get('job')}"
-            self._fires[key] = self._tracer.start_span(name, self._given, attributes=_attributes(fields))
-        within = set_span_in_context(self._fires[key])
-        span = self._tracer.start_span(
-            f"attempt {fields.get('attempt')}", within, attributes=_attributes(fields)
+    def _parent(self, claim: Claim) -> TraceContext | None:
+        if claim.fire.origin == "hook":
+            return caller_context(claim.fire, self._given)
+        return parse_trace(carried_trace(claim)) or self._given
+
+    def _context(self, claim: Claim) -> TraceContext:
+        from opentelemetry.trace import NonRecordingSpan, set_span_in_context
+
+        parent = self._parent(claim)
+        context = fire_context(claim.fire, parent)
+        within = set_span_in_context(NonRecordingSpan(_span_context(parent))) if parent else None
+        decided: Any = self._sampler.should_sample(within, int(context.trace_id, 16), _name(claim.fire))
+        return context._replace(flags="01" if decided.decision.is_sampled() else "00")
+
+    # Spans.
+
+    def _add_attempt(self, report: Report, outcome: Outcome, fire: TraceContext) -> None:
+        claim = report.claim
+        about = {"attempt": claim.attempt, "node": claim.node, "fence": claim.fence, "status": report.status}
+        self._add(
+            f"attempt {claim.attempt}",
+            attempt_context(claim, fire),
+            parent=_span_context(fire),
+            outcome=outcome,
+            attributes=_attributes(claim.fire, about | _about(outcome)),
+            took_s=report.took_s,
         )
-        self._attempts[key], self._newest = span, set_span_in_context(span)
 
-    def _end(self, span: Any, event: str, fields: Mapping[str, Any]) -> None:
-        from opentelemetry.trace import StatusCode
+    def _add_fire(self, report: Report, outcome: Outcome, context: TraceContext) -> None:
+        from opentelemetry.trace import Link, SpanKind
 
-        if span is None:
-            return
-        span.set_attributes(_attributes(fields))
-        if event not in GOOD:
-            span.set_status(StatusCode.ERROR, str(fields.get("reason", event)))
-        self._finish(span)
+        claim, fire, parent = report.claim, report.claim.fire, self._parent(report.claim)
+        is_message = fire.origin == "push"
+        about = {"attempts": claim.attempt, "last_status": report.status, "due": rfc3339(fire.due_at)}
+        linked = _span_context(parent) if parent else None
+        self._add(
+            _name(fire),
+            context,
+            parent=linked,
+            outcome=outcome,
+            attributes=_attributes(fire, about | _about(outcome)) | (_messaging(fire) if is_message else {}),
+            took_s=max(clock.wall() - fire.due_at.timestamp(), report.took_s),
+            links=[Link(linked)] if linked and is_message else [],
+            kind=SpanKind.CONSUMER if is_message else SpanKind.INTERNAL,
+        )
+
+    def _add(self, name: str, context: TraceContext, *, outcome: Outcome, took_s: float, **more: Any) -> None:
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import Status, StatusCode
+
+        end_time = int(clock.wall() * NS)
+        span = ReadableSpan(
+            name,
+            _span_context(context),
+            resource=self._resource,
+            status=Status()
+            if outcome.kind in GOOD
+            else Status(StatusCode.ERROR, outcome.reason or outcome.kind),
+            start_time=end_time - int(took_s * NS),
+            end_time=end_time,
+            instrumentation_scope=self._scope,
+            **more,
+        )
+        if self._batch:
+            self._batch.on_end(span)
+        elif context.flags != "00":
+            self._spans.append(span)
 
 
-@contextmanager
-def _quiet() -> Iterator[list[str]]:
-    """Collect the log messages of the SDK instead of printing them."""
-    messages: list[str] = []
-
-    class Kept(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
-
-    kept, log = Kept(), logging.getLogger("opentelemetry")
-    log.addHandler(kept)
-    log.propagate = False
-    try:
-        yield messages
-    finally:
-        log.propagate = True
-        log.removeHandler(kept)
+def check_target(text: str) -> str:
+    """Return the value of `--otel`, or raise."""
+    if text != OTLP and not (text.startswith(FILE) and text != FILE):
+        raise UsageError(
+            f"bad value {quote(text)} of --otel: write file:PATH, or only --otel for the collector that the "
+            "OTEL_… variables name; after --otel without a value, another option has to follow, or nothing"
+        )
+    return text
 
 
-def _exporter(env: Mapping[str, str]) -> Any:
+def _name(fire: Fire) -> str:
+    if fire.origin == "push":
+        return f"process {without_priority(fire.queue)}"
+    return f"{'hook' if fire.origin == 'hook' else 'fire'} {fire.job}"
+
+
+def _messaging(fire: Fire) -> dict[str, Any]:
+    return {
+        "messaging.system": "detent",
+        "messaging.destination.name": without_priority(fire.queue),
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": fire.key,
+    }
+
+
+def _about(outcome: Outcome) -> dict[str, Any]:
+    cause = None if outcome.kind == "succeeded" else outcome.cause
+    return {"outcome": outcome.kind, "reason": outcome.reason or None, "cause": cause}
+
+
+def _attributes(fire: Fire, about: Mapping[str, Any]) -> dict[str, Any]:
+    app, _, job = fire.job.partition(".")
+    everything = {"app": app, "job": job, "fire": fire.key, "run_id": fire.run_id, **about}
+    return {f"detent.{name}": value for name, value in everything.items() if value is not None}
+
+
+def _span_context(context: TraceContext) -> Any:
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    ids = int(context.trace_id, 16), int(context.span_id, 16)
+    return SpanContext(*ids, is_remote=True, trace_flags=TraceFlags(int(context.flags, 16)))
+
+
+def _otlp_exporter(env: Mapping[str, str], unsent: Unsent) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    has_timeout = any(name in env for name in TIMEOUTS)
-    return OTLPSpanExporter() if has_timeout else OTLPSpanExporter(timeout=FLUSH_S)
+    return make_exporter(OTLPSpanExporter, unsent, **timeout_of(env, "TRACES"))
 
 
-def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"detent.{name}": fields[name] for name in ATTRIBUTES.split() if fields.get(name) is not None}
+def _file_exporter(target: str, unsent: Unsent) -> Any:
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    path = check_target(target).removeprefix(FILE)
+    try:
+        file = open(path, "a", encoding="utf-8")  # noqa: PTH123, SIM115 (until the process ends)
+    except OSError as error:
+        raise UsageError(f"--otel cannot write to {path}: {error.strerror}") from None
+    return make_exporter(ConsoleSpanExporter, unsent, out=file, formatter=_json_line)
+
+
+def _json_line(span: Any) -> str:
+    return f"{span.to_json(indent=None)}\n"

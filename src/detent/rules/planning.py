@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 
-from detent.model import Fire, Job, Plan, Policy, Watermark
+from detent.model import Fire, Job, Plan, Policy, Retries, Watermark
+from detent.rules.alerts import is_alert, is_repeated
 from detent.rules.lanes import LATE_S
 
 AHEAD_S = 120.0  # fires are planned this far into the future
@@ -24,6 +25,7 @@ _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
 _QUIET_MAX = timedelta(minutes=15)  # each job is planned at least this often, so an unplanned job is noticed
 ON_TIME_MIN_S = 5.0  # a smaller delay is not an outage, however often the job is due
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
+ALERT_POLICY = HOOK_POLICY._replace(retries=Retries(max_attempts=4, min_s=10.0, max_s=60.0))
 UNPLANNED_START_S = 3600.0  # a hook or manual fire that has not started by then is missed
 
 
@@ -67,7 +69,7 @@ def manual_fire(job: Job, due_at: datetime, token: str) -> Fire:
 
 
 def hook_fire(fire: Fire, hook: str, due_at: datetime, details: Mapping[str, object]) -> Fire:
-    """Return the fire that calls a hook of `fire`'s job.  It has no lane and is attempted once."""
+    """Return the fire that calls a hook of `fire`'s job.  It has no lane.  Only an alert is retried."""
     key = f"{fire.key}/{hook}"
     return Fire(
         key=key,
@@ -76,12 +78,18 @@ def hook_fire(fire: Fire, hook: str, due_at: datetime, details: Mapping[str, obj
         run_id=run_id(fire.due_at, key),
         queue=fire.queue,
         start_by=due_at + timedelta(seconds=UNPLANNED_START_S),
-        policy=HOOK_POLICY,
+        policy=_hook_policy(hook, fire.policy.remind_s),
         origin="hook",
         revision=fire.revision,
         payload=json.dumps({"hook": hook, "fire": fire.key, "due": rfc3339(fire.due_at), **details}),
         first_at=fire.due_at,
     )
+
+
+def _hook_policy(hook: str, remind_s: float) -> Policy:
+    if not is_alert(hook):
+        return HOOK_POLICY
+    return ALERT_POLICY._replace(remind_s=remind_s) if is_repeated(hook) else ALERT_POLICY
 
 
 def lane_of(job: Job) -> str:

@@ -15,8 +15,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from detent.model import DEAD, Cause, Claim, End, Fire, Outcome, Policy, Report, Retries, Verdict
+from detent.rules.alerts import is_repeated
 from detent.rules.lanes import LATE_S
 from detent.rules.outcomes import is_contended
+from detent.rules.pings import START_PING
 from detent.rules.planning import hook_fire
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ def lane_busy(claim: Claim, reason: str) -> Verdict:
 
     Nothing was started.  The fire waits if it would also wait for a full lane; otherwise it is skipped.
     """
-    granted_at = claim.expires_at - timedelta(seconds=claim.ttl_s)
-    is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < granted_at
+    is_late = claim.fire.due_at + timedelta(seconds=LATE_S) < _granted_at(claim)
     if claim.fire.policy.concurrency != "Forbid" or claim.attempt > 1 or is_late:
         return return_claim(reason, "lane")
     return Verdict(Outcome("skipped", reason, "lane"), counts=False)
@@ -120,6 +121,22 @@ def _hook_fires(claim: Claim, outcome: Outcome, end: End, now: datetime) -> tupl
         "duration_ms": round(end.took_s * 1000),
         "output_tail": end.tail[-TAIL_MAX:].decode("utf-8", "replace"),
         "instants": fire.instants,
+        "late_s": max(0, round((_granted_at(claim) - fire.due_at).total_seconds())),
     }
     names = [name for name in fire.policy.hooks if name.partition(".")[0] == event]
+    if event == "on_success":  # the store drops them unless the job has failed before
+        names += [name for name in fire.policy.hooks if is_repeated(name)]
     return tuple(hook_fire(fire, name, now, details) for name in names)
+
+
+def start_hooks(claim: Claim, now: datetime) -> tuple[Fire, ...]:
+    """Return the hooks to call when the first attempt of a fire starts."""
+    fire = claim.fire
+    if claim.attempt > 1 or fire.origin == "hook":
+        return ()
+    details = {"outcome": "", "reason": "", "cause": ""}
+    return tuple(hook_fire(fire, name, now, details) for name in fire.policy.hooks if name == START_PING)
+
+
+def _granted_at(claim: Claim) -> datetime:
+    return claim.expires_at - timedelta(seconds=claim.ttl_s)

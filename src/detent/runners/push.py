@@ -15,8 +15,8 @@ from detent.model import Call, Claim, End, Outcome, Policy, Push
 from detent.rules.outcomes import no_secret
 
 
-def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
-    """Return the message in `End.follow`."""
+def push(work: Push, claim: Claim, secrets: Sequence[Secret], trace: str = "") -> End:
+    """Return the message in `End.follow`.  `trace` is the `traceparent` of the attempt."""
     fire, granted_at = claim.fire, claim.expires_at - timedelta(seconds=claim.ttl_s)
     app = fire.job.partition(".")[0]
     lane = "" if fire.policy.concurrency == "Allow" else fire.job.partition(".")[2]
@@ -25,7 +25,8 @@ def push(work: Push, claim: Claim, secrets: Sequence[Secret]) -> End:
     if work.secret_refs and not secrets:
         return End(no_secret(", ".join(map(display_ref, work.secret_refs))))
     try:
-        made = message(task, work.args, options, PushContext(app, granted_at, fire.run_id), secrets)
+        context = PushContext(app, granted_at, fire.run_id, trace=trace)
+        made = message(task, work.args, options, context, secrets)
     except UsageError as error:
         return End(Outcome("failed", str(error)))
     return End(Outcome("succeeded"), follow=(made,))

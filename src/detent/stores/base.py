@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, Protocol
 
+from detent.errors import UsageError
 from detent.model import (
     Ask,
     Cause,
@@ -50,6 +51,7 @@ from detent.model import (
     Report,
     Row,
     Size,
+    Tally,
     Usage,
     Verdict,
     Watermarks,
@@ -58,6 +60,7 @@ from detent.model import (
 SINCE_2020_S = 1_577_836_800  # 2020-01-01T00:00:00Z
 FENCE_SHIFT = 22
 LOOK_MAX = 20_000  # fires that one `find` examines
+NEWEST_JOBS_MAX, NEWEST_EACH_MAX = 1_000, 100  # jobs of one `newest`, and fires of each
 REMEMBER_ASKS_S = 86_400.0  # how long the number of an instance's last claim call is kept
 HEARTBEAT_TTL_S = 30.0  # a node without a heartbeat for this long counts as dead
 ORPHANS_TTL_S = 30.0  # the quarantine of a store that forgot even the longest ttl of its claims
@@ -74,6 +77,7 @@ HOLDS = "holds/"  # + instance: the digest of the list of jobs that the node has
 JOBS = "jobs/"  # + digest: a list of jobs (`node.holders`)
 TRIGGERED = "triggered/"  # + job: a host's scheduler fires the job
 GONE = "gone/"  # + job: the watermark of a removed job
+ALERT = "alert/"  # + job / hook: what the address of this alert knows of the job (`rules.alerts`)
 BREAKER = "breaker/"  # + breaker: its state; no note: closed, without errors
 
 
@@ -148,6 +152,17 @@ class Store(Protocol):
         Examines at most `LOOK_MAX` fires and returns where to continue.  With `upcoming` it examines all
         fires of the queues that the query names."""
 
+    def newest(self, app: str, jobs: Sequence[str], each: int = 20) -> dict[str, list[Row]]:
+        """Read the newest fires of each of these jobs that are due now or earlier, the latest due first.
+
+        Rows have no attempts.  A job of another app, or without fires, has an empty list.  At most
+        `NEWEST_JOBS_MAX` jobs, and `NEWEST_EACH_MAX` fires of each."""
+
+    def tally(self, app: str, since: datetime, until: datetime, step_s: int = 60) -> list[Tally]:
+        """Count the fires that ended in each interval of `step_s`, a multiple of 60 (`rules.tallies`).
+
+        Fires that were pruned may be missing; Redis keeps the numbers of 48 hours."""
+
     def apps(self) -> list[str]:
         """The names of the apps that have jobs, unfinished fires or notes, sorted.  May include apps that
         once had some."""
@@ -206,6 +221,15 @@ def app_of(job: str) -> str:
     return job.partition(".")[0]
 
 
+def check_newest(jobs: Sequence[str], each: int) -> None:
+    """Raise if `Store.newest` does not allow so many."""
+    if len(jobs) > NEWEST_JOBS_MAX or not 1 <= each <= NEWEST_EACH_MAX:
+        raise UsageError(
+            f"cannot read the newest {each:,} fires of {len(jobs):,} jobs in one call: at most "
+            f"{NEWEST_JOBS_MAX:,} jobs, and 1 to {NEWEST_EACH_MAX} fires of each; use several calls"
+        )
+
+
 def concerns(fire: Fire, ask: Ask) -> bool:
     return app_of(fire.job) == ask.app and fire.queue in ask.queues
 
@@ -234,6 +258,16 @@ def resume_at(
 
 def is_hook(fire: Fire) -> bool:
     return fire.origin == "hook"
+
+
+def is_repeated_alert(fire: Fire) -> bool:
+    """Whether it is an alert that is not sent for each fire."""
+    return is_hook(fire) and fire.policy.remind_s > 0
+
+
+def alert_note(hook: Fire) -> str:
+    """The name of the note with the state of this alert."""
+    return f"{ALERT}{hook.job}/{hook.key.rpartition('/')[2]}"
 
 
 def is_planned(fire: Fire) -> bool:

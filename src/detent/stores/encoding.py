@@ -25,6 +25,7 @@ def read_outcome(text: str) -> Outcome:
     return Outcome(*json.loads(text))
 
 
+@lru_cache(maxsize=256)  # most fires share a few
 def outcome_of(text: str | None) -> Outcome | None:
     return None if text is None else read_outcome(text)
 

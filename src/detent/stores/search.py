@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from typing import Protocol, TypeVar
 
-from detent.model import Fire, Found, Outcome, Place, Query, Row, State
+from detent.model import DEAD, Fire, Found, Outcome, Place, Query, Row, Size, State
 from detent.stores.base import LOOK_MAX, app_of
 
 
@@ -57,6 +58,41 @@ def select(entries: Iterable[S], query: Query) -> tuple[list[S], Place | None]:
     if 0 < query.limit <= len(those):
         return those, place_of(those[-1].fire)
     return those, stopped_at
+
+
+def newest(entries: Iterable[S], jobs: Iterable[str], each: int, now: float) -> dict[str, list[S]]:
+    """The newest entries of each of these jobs that are due, the latest due first."""
+    found: dict[str, list[S]] = {job: [] for job in jobs}
+    due = [one for one in entries if one.fire.job in found and one.fire.due_at.timestamp() <= now]
+    for one in sorted(due, key=lambda e: place_of(e.fire), reverse=True):
+        if len(found[one.fire.job]) < each:
+            found[one.fire.job].append(one)
+    return found
+
+
+def sizes(entries: Iterable[S], app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
+    """The numbers of messages of these queues, or of all queues of the app."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in entries:
+        fire = one.fire
+        if fire.origin == "push" and app_of(fire.job) == app and fire.queue in (queues or (fire.queue,)):
+            counts[fire.queue, _word_of(one, now)] += 1
+    found: dict[str, Size] = {}
+    for (queue, word), number in counts.items():
+        if word:
+            found[queue] = found.get(queue, Size())._replace(**{word: number})
+    return found
+
+
+def _word_of(one: Searched, now: float) -> str:
+    """The field of `Size` that counts it; "": none."""
+    match one.state:
+        case "over":
+            return "dead" if one.outcome and one.outcome.kind in DEAD else ""
+        case "claimed":
+            return "running"
+        case _:
+            return "pending" if one.run_at <= now else "delayed"
 
 
 def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:

@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from detent.errors import UsageError
 from detent.stores.base import Store
 from detent.testing.stores import (
+    alerts,
     backlog,
     bookkeeping,
     claiming,
@@ -21,6 +22,7 @@ from detent.testing.stores import (
     finding,
     finishing,
     lanes,
+    overview,
     planning,
     queues,
 )
@@ -89,8 +91,10 @@ CHECKS: tuple[Check, ...] = (
     *_checks_of(lanes),
     *_checks_of(backlog),
     *_checks_of(finishing),
+    *_checks_of(alerts),
     *_checks_of(queues),
     *_checks_of(counting),
     *_checks_of(bookkeeping),
     *_checks_of(finding),
+    *_checks_of(overview),
 )

@@ -7,14 +7,14 @@ which units of work run at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
 from detent.errors import StoreUnavailable
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.engine.driver import Committed, Driver, Expect, Group, Header, Read
 
 
@@ -69,6 +69,12 @@ class HostileDriver:
 
     def find(self, query: Query) -> Found:
         return self._driver.find(query)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> Mapping[str, list[Row]]:
+        return self._driver.newest(app, jobs, each)
+
+    def tally(self, app: str, starts: range) -> Iterable[Tally]:
+        return self._driver.tally(app, starts)
 
     def count(self, app: str, queues: Sequence[str]) -> Mapping[str, Size]:
         return self._driver.count(app, queues)

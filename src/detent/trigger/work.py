@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.events import Emit
-from detent.model import Call, Claim, Command, End, Outcome, Push, Request, Work
+from detent.model import Alert, Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.claim_session import RenewalThread
 from detent.rules.trust import trusted_by
 from detent.runners.lifeline import Lifeline
@@ -35,7 +35,7 @@ class WorkSettings(NamedTuple):
     env: Mapping[str, str]
     secrets: Mapping[str, str]  # from the spec and the machine's configuration
     hidden: Collection[str]  # variables that hold secrets: commands do not get them
-    trace: Callable[[], Mapping[str, str]]  # the W3C trace context of the running attempt, as variables
+    trace: Callable[[Claim], Mapping[str, str]]  # the W3C trace context of an attempt, as variables
     store: Callable[[], NodeStore]  # the store that calls push to and lock in
 
 
@@ -74,7 +74,14 @@ class WorkRunner:
             if isinstance(work, Push):
                 from detent.runners.push import push
 
-                return push(work, claim, self._secrets(work.secret_refs, claim))
+                trace = self._settings.trace(claim).get("TRACEPARENT", "")
+                return push(work, claim, self._secrets(work.secret_refs, claim), trace)
+            if isinstance(work, Alert):
+                from detent.manifest.alerts import alert_text
+                from detent.runners.alert import send_alert
+
+                text = alert_text(work, claim.fire)
+                return send_alert(work, text, self._settings.secrets, self._settings.env)
             return self._run_process(work, claim, until)
         finally:
             if self._renewal:
@@ -125,7 +132,7 @@ class WorkRunner:
     def _command(self, command: Command, claim: Claim) -> Spec:
         from detent.runners.command import BaseEnv, Paths, fire_env, inherited_env, spec_of
 
-        env = {**fire_env(claim, command), **self._settings.trace()}
+        env = {**fire_env(claim, command), **self._settings.trace(claim)}
         steady = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(command.user))
         paths = Paths(lane=self._locks.lane(claim.fire.lane))
         return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
@@ -135,9 +142,11 @@ class WorkRunner:
         from detent.runners.command import inherited_env
 
         env = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(call.user))
-        pool = pool_spec(call, {**env, **dict(call.env), **self._settings.trace()}, claim.node)
+        trace = self._settings.trace(claim)
+        pool = pool_spec(call, {**env, **dict(call.env), **trace}, claim.node)
         pool = pool._replace(setup=setup_of(self._settings.store(), call.user))
-        return call_spec(claim, call, pool)._replace(lane=self._locks.lane(claim.fire.lane))
+        spec = call_spec(claim, call, pool, trace.get("TRACEPARENT", ""))
+        return spec._replace(lane=self._locks.lane(claim.fire.lane))
 
     # Requests.
 
@@ -148,7 +157,11 @@ class WorkRunner:
             from detent.manifest.webhooks import hook_request
 
             request = hook_request(request, claim.fire)
-        secrets, request = self._secrets(request.secret_refs, claim), self._traced(request)
+        secrets, trace = self._secrets(request.secret_refs, claim), self._settings.trace(claim)
+        if trace:
+            from detent.messages.trace_context import traced_request
+
+            request = traced_request(request, trace.get("TRACEPARENT", ""), trace.get("TRACESTATE", ""))
         lifeline = SignalLifeline(trusted_by, self._signals, self._ignored_signals(claim))
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):
@@ -163,12 +176,6 @@ class WorkRunner:
         for warning in found.warnings:
             self._emit("secret-unresolved", **fields_of(claim), reason=warning)
         return found.secrets
-
-    def _traced(self, request: Request) -> Request:
-        own = {name.lower() for name, _ in request.headers}
-        passed = {name.lower(): value for name, value in self._settings.trace().items()}
-        added = () if "traceparent" in own else tuple(passed.items())
-        return request._replace(headers=request.headers + added)
 
     @contextmanager
     def _lane_taken(self, claim: Claim) -> Iterator[None]:

@@ -22,11 +22,11 @@ ERROR_MAX = 2000  # characters of an error that are kept
 
 
 class BatchMessage:
-    __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trusted_by")
+    __slots__ = ("batch", "call", "claim", "end", "gone", "stop_order", "timer", "trace", "trusted_by")
 
-    def __init__(self, call: Call, claim: Claim, trusted_by: float) -> None:
+    def __init__(self, call: Call, claim: Claim, trusted_by: float, trace: str = "") -> None:
         self.gone: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
-        self.call, self.claim, self.trusted_by = call, claim, trusted_by
+        self.call, self.claim, self.trusted_by, self.trace = call, claim, trusted_by, trace
         self.batch: Batch | None = None  # None until it is sent to a child
         self.end: End | None = None  # as the child reported it
         self.stop_order: tuple[Outcome, float | None] | None = None  # why to stop, and when to kill
@@ -85,7 +85,7 @@ def _fields(message: BatchMessage) -> list[Any]:
     claim, fire, policy = message.claim, message.claim.fire, message.claim.fire.policy
     call = [message.call.function, not policy.drop_result, policy.timeout_s]
     about = [fire.job, fire.key, fire.run_id, fire.due_at.timestamp(), claim.attempt, claim.fence, claim.node]
-    return [*call, *about, previous_success(claim)]
+    return [*call, *about, previous_success(claim), message.trace]
 
 
 def decode_end(answer: Sequence[Any], timeout_s: float) -> End:

@@ -60,9 +60,11 @@ class Batches:
         self._numbers = itertools.count(1)
         self._is_watching = False
 
-    def add(self, call: Call, claim: Claim, pool: PoolSpec, trusted_by: float) -> BatchMessage:
+    def add(
+        self, call: Call, claim: Claim, pool: PoolSpec, trusted_by: float, trace: str = ""
+    ) -> BatchMessage:
         """Add a message.  It waits for others until a turn of the event loop adds none."""
-        message = BatchMessage(call, claim, trusted_by)
+        message = BatchMessage(call, claim, trusted_by, trace)
         self._pools[pool.name] = pool
         timeout_s = 0.0 if call.is_async else claim.fire.policy.timeout_s
         kind = BatchKind(pool.name, claim.ttl_s, timeout_s, call.kill_after_s, call.is_async)

@@ -40,8 +40,11 @@ class InProcessCalls:
         self._stop_at = math.inf  # no call must stop before this time
         self._to_start: list[GuardedCall] = []
 
-    def start(self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float) -> GuardedCall:
+    def start(
+        self, call: Call, claim: Claim, spec: GuardSpec, trusted_by: float, trace: str = ""
+    ) -> GuardedCall:
         guarded = GuardedCall(self, call, claim, spec, trusted_by)
+        guarded.in_process.trace = trace
         self.warden.take(guarded)
         return guarded
 

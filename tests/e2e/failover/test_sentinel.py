@@ -96,11 +96,11 @@ def test_a_master_must_be_named_by_more_than_half(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="do not agree who is the master"):
             open_store(sentinel_url(sentinels[1:])).put([fire("a.b@1")])
         sentinels[0].end()
-        until("it is noticed", lambda: _is_told(store, "do not agree"))
+        until("it is noticed", lambda: _raises(store, "do not agree"))
         sentinels[2].end()
-        until("it is noticed", lambda: _is_told(store, "1 of 3 answer, and more than half must name"))
+        until("it is noticed", lambda: _raises(store, "1 of 3 answer, and more than half must name"))
         sentinels[1].end()
-        until("it is noticed", lambda: _is_told(store, "does not answer"))
+        until("it is noticed", lambda: _raises(store, "does not answer"))
     assert servers[1].call("DBSIZE") == 0
     for one in servers:
         one.end()
@@ -123,7 +123,7 @@ def test_sentinels_may_ask_for_a_user_of_their_own(tmp_path: Path) -> None:
         one.end()
 
 
-def _is_told(store: object, what: str) -> bool:
+def _raises(store: object, what: str) -> bool:
     try:
         store.look("a")  # type: ignore[attr-defined]
     except StoreUnavailable as error:

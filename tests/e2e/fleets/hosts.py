@@ -28,6 +28,9 @@ from detent.stores.base import NODE
 from detent.stores.registry import open_store
 
 STORES = ("redis", "postgres")
+# For tests of what nodes do, whatever their store is.
+on_redis = pytest.mark.parametrize("hosts", ["redis"], indirect=True)
+on_postgres = pytest.mark.parametrize("hosts", ["postgres"], indirect=True)
 SOCKET = ".s.PGSQL.5432"
 
 

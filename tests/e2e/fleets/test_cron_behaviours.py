@@ -10,19 +10,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.e2e.fleets.hosts import STORES, hosts_on, monotonic_of
+from tests.e2e.fleets.hosts import hosts_on, monotonic_of
 from tests.e2e.fleets.once import once
 from tests.e2e.fleets.story import CLAIM_S, DRAIN_S, LONG_S, TICKS, Story
 from tests.equipment.fleet import Seen
 
 
-@pytest.fixture(scope="module", params=STORES)
-def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    def tell(folder: Path) -> Story:
-        with hosts_on(request.param, folder) as hosts:
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    def run(folder: Path) -> Story:
+        with hosts_on("postgres", folder) as hosts:
             return Story(hosts)
 
-    return once(tmp_path_factory, f"story_{request.param}", tell)
+    return once(tmp_path_factory, "story", run)
 
 
 def test_a_job_fires_again_and_again_at_each_of_its_instants(story: Story) -> None:

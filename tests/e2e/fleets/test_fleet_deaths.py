@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import closing
 
-from tests.e2e.fleets.hosts import Hosts
+from tests.e2e.fleets.hosts import Hosts, on_postgres
 from tests.equipment.fleet import NEVER, Seen, wait_for
 
 from detent.stores.registry import open_store
@@ -49,6 +49,7 @@ def test_the_next_fire_and_the_interrupted_one_run_elsewhere_within_one_claim_of
     hosts.assert_nothing_is_held()
 
 
+@on_postgres
 def test_replace_and_kill_reach_another_host_and_end_its_work_even_if_its_node_is_stopped(
     hosts: Hosts,
 ) -> None:

@@ -1,7 +1,7 @@
 """Deploys: other lists of jobs, changed definitions, and jobs that no node holds any more.
 
 A node decides the same on every store, and `check_store` checks the calls that it makes.  So each behaviour
-runs on SQLite, and those that depend on what the store rewrites run on all stores.
+runs on SQLite, and those that depend on what the store rewrites run on a server too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.e2e.fleets.hosts import STORES, hosts_on, wait_until_nodes_know_each_other
+from tests.e2e.fleets.hosts import hosts_on, wait_until_nodes_know_each_other
 from tests.equipment.fleet import Fleet, NodeProcess, wait_for
 
 from detent.rules.outcomes import JOB_REMOVED
 
-every_store = pytest.mark.parametrize("any_fleet", ["sqlite", *STORES], indirect=True)
+on_file_and_server = pytest.mark.parametrize("any_fleet", ["sqlite", "redis"], indirect=True)
 on_sqlite = pytest.mark.parametrize("any_fleet", ["sqlite"], indirect=True)
 
 
@@ -69,7 +69,7 @@ def test_a_job_that_no_living_node_holds_is_removed_with_a_reason(any_fleet: Fle
     any_fleet.witness.wait_start("one", after=len(any_fleet.witness.starts("one")) + 1)
 
 
-@every_store
+@on_file_and_server
 def test_a_newer_definition_supersedes_an_older_one_until_no_living_node_holds_it(any_fleet: Fleet) -> None:
     older = start_with(any_fleet, "a.yaml", "one")
     any_fleet.witness.wait_start("one")
@@ -86,7 +86,7 @@ def test_a_newer_definition_supersedes_an_older_one_until_no_living_node_holds_i
     assert any_fleet.witness.wait_start("one", after=starts).node == older.instance
 
 
-@every_store
+@on_file_and_server
 def test_a_fire_that_an_older_definition_planned_runs_under_the_new_policy(any_fleet: Fleet) -> None:
     """The node dies with fires of an `Allow` job planned; the next node's definition says `Forbid`."""
     any_fleet.write(any_fleet.job("beat", "sleep", "0", policy={"concurrency": "Allow", "catch_up": "all"}))

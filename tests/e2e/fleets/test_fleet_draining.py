@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import signal
 
-from tests.e2e.fleets.hosts import Hosts
+from tests.e2e.fleets.hosts import Hosts, on_redis
 from tests.equipment.fleet import NEVER
 
 from detent.model import Outcome
 
 
+@on_redis
 def test_hooks_are_called_while_a_node_drains_and_wait_for_the_next_node_afterwards(hosts: Hosts) -> None:
     def job(name: str, seconds: str, hook: str) -> dict[str, object]:
         called = shlex.join(hosts.witness.words(f"after-{name}", "sleep", "0.1"))

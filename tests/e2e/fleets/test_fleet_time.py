@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.fleets.hosts import Hosts, monotonic_of
+from tests.e2e.fleets.hosts import Hosts, monotonic_of, on_postgres
 from tests.equipment.fleet import wait_for
 from tests.equipment.wall_clock import WallClock
 
@@ -21,6 +21,7 @@ STOPPED_S = 10.0
 EARLY_S = 0.02  # one second of two clocks may be read so far apart
 
 
+@on_postgres
 def test_an_interval_fires_once_and_in_time_even_if_node_clocks_disagree(
     hosts: Hosts, skew_library: Path, tmp_path: Path
 ) -> None:
@@ -34,9 +35,9 @@ def test_an_interval_fires_once_and_in_time_even_if_node_clocks_disagree(
         clock = WallClock(skew_library, tmp_path / f"skew-{number}")
         clock.set(ahead_s)
         hosts.start(**clock.env)
-    began, everybody = time.time(), {node.instance for node in hosts.nodes}
+    began, all_nodes = time.time(), {node.instance for node in hosts.nodes}
 
-    _assert_nodes_are_told(hosts)
+    _assert_nodes_report_their_clocks(hosts)
     first = hosts.witness.wait_start("tick")
     stopped = hosts.node_of(first.node)
     stopped.send(signal.SIGSTOP)
@@ -44,13 +45,13 @@ def test_an_interval_fires_once_and_in_time_even_if_node_clocks_disagree(
     wait_for(lambda: time.monotonic() > stopped_until)
     stopped.send(signal.SIGCONT)
     wait_for(
-        lambda: {one.node for one in _later_than(hosts, stopped_until)} == everybody, what="each of them"
+        lambda: {one.node for one in _later_than(hosts, stopped_until)} == all_nodes, what="each of them"
     )
     ended = time.time()
     hosts.end()
 
     _assert_each_instant_fired_once(hosts, began, ended, first.node)
-    _assert_nobody_was_early(hosts)
+    _assert_no_fire_was_early(hosts)
     hosts.assert_nothing_unclaimed()
     hosts.assert_nothing_is_held()
 
@@ -59,7 +60,7 @@ def _later_than(hosts: Hosts, at: float) -> list[Any]:
     return [one for one in hosts.witness.starts("each") if one.at > at]
 
 
-def _assert_nodes_are_told(hosts: Hosts) -> None:
+def _assert_nodes_report_their_clocks(hosts: Hosts) -> None:
     """`detent nodes` has all three, with their clocks, versions and one fingerprint."""
 
     def heartbeats() -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ def _assert_each_instant_fired_once(hosts: Hosts, began: float, ended: float, st
                 assert other == "lost" and row.attempts[0].node == stopped
 
 
-def _assert_nobody_was_early(hosts: Hosts) -> None:
+def _assert_no_fire_was_early(hosts: Hosts) -> None:
     rows = {row.fire.key: row for row in hosts.find()}
     for one in hosts.witness.starts():
         assert one.at >= monotonic_of(rows[one.key].fire.due_at) - EARLY_S, one.key

@@ -27,6 +27,7 @@ AT_ONCE = 5
 CLAIM_S = 3
 GOES_ON_S = 2.0  # the failure lasts this much longer after the work has ended
 EVERY_S = 2
+SLOW_S = 0.5  # for each answer; a timeout is ten times as long
 QUARANTINE_S = 30  # an empty store grants nothing while a claim of its predecessor may still be trusted
 ROWS = [(kind, name) for kind, troubles in TROUBLES.items() for name in troubles]
 
@@ -146,7 +147,7 @@ def test_a_node_waits_for_a_slow_store(hosts: Hosts) -> None:
     key = hosts.fire("long")
     work = hosts.witness.wait_start("long")
     node.wait("success")  # its connections are open by now: opening one takes several slow answers
-    hosts.proxy.delay(1.0)
+    hosts.proxy.delay(SLOW_S)
     hosts.witness.wait_start("tick", after=len(hosts.witness.starts("tick")) + 2)
     assert work.alive() and hosts.row(key).state == "claimed"
     assert node.events("store-unavailable") == [] == node.events("claim-lost")

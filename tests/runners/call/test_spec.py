@@ -56,6 +56,7 @@ def test_a_request_has_the_arguments_and_the_variables_of_the_fire() -> None:
         "env": variables,
         "previous_success": DUE.timestamp(),
         "keeps": False,
+        "trace": "",
     }
     assert "\n" not in spec.request
     assert spec.tags == ("DETENT_RUN_ID=r1", "DETENT_ATTEMPT=2")

@@ -10,16 +10,19 @@ from collections.abc import Callable
 import pytest
 from tests.stores.engine.between import BACKEND, NoLaneVersion, WithoutCells, World
 
-from detent.model import Outcome, Policy, Rate
+from detent.model import Claim, End, Outcome, Policy, Query, Rate
 from detent.rules.outcomes import CLAIM_GONE, JOB_REMOVED
 from detent.rules.rates import rate_text
+from detent.rules.settling import report
 from detent.stores.base import PAUSE, RATE
 from detent.stores.engine.driver import Expect, Header, Write
+from detent.stores.engine.engine import Engine
 from detent.stores.memory.driver import MemoryDriver
 from detent.testing.sim.checked_store import copy_of
 from detent.testing.stores.fixtures import (
     BEAT_S,
     DONE,
+    OVER,
     TTL_S,
     Asker,
     Planner,
@@ -155,6 +158,19 @@ def a_breaker_is_probed_by_one_fire(world: World) -> None:
     assert Asker(world.me).claim() == []
 
 
+def an_alert_is_sent_by_one_node(world: World) -> None:
+    policy = Policy("Allow", hooks=("on_failure.slack-1",), remind_s=3600.0)
+    world.other.put([fire("a.b@1", policy=policy), fire("a.b@2", policy=policy)])
+    mine, theirs = Asker(world.other).claim()
+
+    def fail(store: Engine, claim: Claim) -> None:
+        store.finish([report(claim, OVER, End(OVER.outcome), claim.expires_at)])
+
+    world.between(lambda: fail(world.other, theirs))
+    fail(world.me, mine)
+    assert len(world.other.find(Query("a", origins=("hook",)))) == 1
+
+
 # 8. A renewal is live when it is committed.
 
 
@@ -203,7 +219,7 @@ class NoChargeVersion(WithoutCells):
     prefix = "charge/"
 
 
-class NoBreakerVersion(WithoutCells):
+class NoNoteVersion(WithoutCells):
     prefix = "note/"
 
 
@@ -222,7 +238,8 @@ CASES: list[tuple[Callable[[World], None], type[MemoryDriver]]] = [
     (a_fire_that_was_cancelled_first_is_not_granted, NoRecordVersion),
     (a_lane_that_was_taken_first_is_full, NoLaneVersion),
     (a_rate_that_was_used_first_is_used_up, NoChargeVersion),
-    (a_breaker_is_probed_by_one_fire, NoBreakerVersion),
+    (a_breaker_is_probed_by_one_fire, NoNoteVersion),
+    (an_alert_is_sent_by_one_node, NoNoteVersion),
     (a_claim_that_expired_first_is_not_renewed, NoLiveRenewal),
 ]
 NAMES = [case.__name__ for case, _ in CASES]

@@ -21,7 +21,7 @@ from detent.testing.hostile import HostileDriver
 from detent.testing.sim.invariants import forgotten_lanes, wrong_lane
 from detent.testing.stores.fixtures import AGAIN, DONE, GIVEN_BACK, START, TTL_S, FakeClock
 
-SEEDS, ACTS = 200, 25
+SEEDS, ACTS = 50, 25
 QUEUES = ("default", "rated", "rated^high")
 RATED = Rate(3, 60.0)
 POLICIES = {
@@ -214,7 +214,7 @@ def test_the_invariants_hold_whatever_others_do() -> None:
             refused += World(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    assert refused > 10 * SEEDS, "others acted in time"
+    assert refused > 5 * SEEDS, "others acted in time"
 
 
 class NoRecordVersions(Watched):

@@ -8,12 +8,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from tests.equipment.mysql_server import PASSWORD, MysqlServer, new_server, shared_mysql
 
 from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
+from detent.stores.engine.unit import Conflict
 from detent.stores.mysql import link
 from detent.stores.mysql.store import MysqlStore
 from detent.stores.mysql.url import read_url
@@ -92,7 +94,7 @@ def test_a_newer_schema_is_refused(server: MysqlServer, store: MysqlStore) -> No
         store.look("a")
 
 
-def test_nobody_at_the_port_is_unavailable() -> None:
+def test_a_port_without_a_server_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="did not answer"):
         MysqlStore("mysql://me:s3cret@127.0.0.1:1/db").look("a")
 
@@ -140,8 +142,33 @@ def test_a_unit_of_work_that_stands_still_holds_no_lock_for_long(
         assert Asker(other, "n2").claim() == [], "it passes over what is locked"
         threading.Event().wait(link.IDLE_S + 1)
         assert Asker(other, "n3").claim_one().fire.key == "a.b@1"
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises((StoreUnavailable, Conflict)):  # as the commit was sent, or another statement
             unit.__exit__(None, None, None)
+
+
+def test_a_unit_of_work_that_the_server_ended_is_repeated(
+    store: MysqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a node on a busy machine, which pauses between its look and its commit."""
+    store.put([fire("a.b@1")])
+    commit, paused = store.driver.commit, threading.Event()
+
+    def commit_late(*args: Any) -> Any:
+        if not paused.is_set():
+            paused.set()
+            server_closes(store)
+        return commit(*args)
+
+    monkeypatch.setattr(store.driver, "commit", commit_late)
+    assert Asker(store).claim_one().fire.key == "a.b@1"
+    assert paused.is_set()
+
+
+def server_closes(store: MysqlStore) -> None:
+    """End the session of this thread's transaction."""
+    open_link = store.driver._mine.open.session.link  # type: ignore[attr-defined]
+    with closing(store.driver.links.open()) as other:  # type: ignore[attr-defined]
+        other.rows("KILL %s", (open_link.db.thread_id(),))
 
 
 def _url(store: MysqlStore, server: MysqlServer) -> str:

@@ -118,7 +118,7 @@ def test_the_cost_of_an_ask_does_not_grow_with_the_fires_that_cannot_run(stores:
             one.ask()  # all is put aside
         one.clock.pass_time(2)
         for _ in range(4):
-            one.ask()  # it was looked whether somebody has just given a lane back
+            one.ask()  # this ask checks whether a lane was just freed
         one.store.put([fire("a.other@1", origin="push")])  # there is something else for one without room
         costs.append((one.rows_of_an_ask(0), [*one.ask(), *one.ask()], one.rows_of_an_ask(8)))
     few, many = costs

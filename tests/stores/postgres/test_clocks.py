@@ -268,8 +268,8 @@ def test_an_epoch_belongs_to_a_cluster_and_its_timeline(server: Server, store: P
     assert server.sql(f"SELECT system FROM {schema}.world") == [(f"{number}/00000001",)]
     with psycopg.connect(server.url, autocommit=True) as db:
         db.execute(f"SET search_path TO {schema}")
-        told = [db.execute("SELECT cluster()").fetchone() for _ in range(2)]
-        assert told == 2 * [(f"{number}/",)]
+        answers = [db.execute("SELECT cluster()").fetchone() for _ in range(2)]
+        assert answers == 2 * [(f"{number}/",)]
         db.execute("SET detent.cluster TO 'unknown'")
         assert db.execute("SELECT cluster()").fetchone() == ("",)
 

@@ -23,7 +23,7 @@ def old() -> Iterator[PostgresStore]:
         one.put([fire("a.old@0"), fire("a.runs@1", due_at=later(-1)), fire("a.waits@1", due_at=later(-2))])
         Asker(one).claim_one(limit=1)
         name, names = schema_of(one), _columns(one)
-        other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
+        other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'", "over_at": "due + n"}
         copied = ", ".join(
             (other | {"outcome": "NULL", "kind": "'succeeded'"}).get(column, column) for column in names
         )
@@ -70,6 +70,15 @@ def test_a_search_without_a_match_reads_a_bounded_part_of_the_history(
 def test_apps_are_listed_without_reading_the_history(old: PostgresStore) -> None:
     assert old.apps() == ["a"]
     assert rows_read(old, lambda store: store.apps()) < 100
+
+
+def test_newest_fires_and_tallies_are_read_by_an_index(old: PostgresStore) -> None:
+    found = old.newest("a", ["a.waits", "a.runs"])
+    assert [len(found[job]) for job in ("a.waits", "a.runs")] == [20, 1]
+    assert rows_read(old, lambda store: store.newest("a", ["a.waits", "a.runs"])) < 100
+    assert sum(one.fires for one in old.tally("a", later(3600), later(3660))) == 60
+    assert rows_read(old, lambda store: store.tally("a", later(3600), later(3660))) < 200
+    assert rows_read(old, lambda store: store.count("a")) < 100
 
 
 def test_look_waits_for_no_transaction(old: PostgresStore) -> None:

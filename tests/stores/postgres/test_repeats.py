@@ -67,16 +67,16 @@ def test_a_repeated_ask_gets_all_claims_of_the_first_even_if_that_arrives_late(s
                 (other.knows(memory, 0.01), None),
                 (busy.knows(memory, 0.01), None),
             ]
-            _, told, *_ = [
+            _, granted, *_ = [
                 one.result(PATIENCE_S) for one in [pool.submit(send, number, *call) for call in calls]
             ]
             kept = server.sql(f"SELECT key FROM {schema}.fires WHERE state = 'claimed' AND node = 'n1'")
-            assert sorted(claim.fire.key for claim in told) == sorted(key for (key,) in kept)
+            assert sorted(claim.fire.key for claim in granted) == sorted(key for (key,) in kept)
             again.knows(_memory(server, schema), HOLE_S)
-            assert again.renew(told) == [None] * len(told), "and each lives"
+            assert again.renew(granted) == [None] * len(granted), "and each lives"
             rest = again.claim(ask._replace(node="n2")).claims
-            assert len(told) + len(rest) == len(lost) + 1, "what it was not granted is for the next"
-            again.finish([Report(claim, DONE) for claim in (*told, *rest)])
+            assert len(granted) + len(rest) == len(lost) + 1, "what it was not granted is for the next"
+            again.finish([Report(claim, DONE) for claim in (*granted, *rest)])
     for caller in (late, again, other, busy):
         caller.close()
 

@@ -142,8 +142,8 @@ def cluster(tmp_path: Path) -> Iterator[list[RedisServer]]:
 
 
 def _is_joined(server: RedisServer) -> bool:
-    told = server.call("CLUSTER", "INFO")
-    return b"cluster_state:ok" in told and b"cluster_known_nodes:3" in told
+    info = server.call("CLUSTER", "INFO")
+    return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
 
 
 def test_a_cluster_keeps_each_app_on_one_server(cluster: list[RedisServer]) -> None:

@@ -39,11 +39,11 @@ def _message(key: str, policy: Policy = ALLOW, **fields: Any) -> Fire:
     return fire(key, policy=policy, **({"origin": "push"} | fields))
 
 
-def _told(grants: Grants) -> tuple[Any, ...]:
+def _shown(grants: Grants) -> tuple[Any, ...]:
     """Fences start at different numbers in each store, but grow alike."""
     claims = sorted(grants.claims, key=lambda claim: claim.fence)
-    told = [(one.fire, one.fence - claims[0].fence, *one[3:]) for one in claims]
-    return told, round(grants.next_in_s, 6)
+    given = [(one.fire, one.fence - claims[0].fence, *one[3:]) for one in claims]
+    return given, round(grants.next_in_s, 6)
 
 
 def _row(row: Row) -> Row:
@@ -67,8 +67,8 @@ def _mixed_puts(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield store.put([_message("a.u@1", ONCE)])
     yield store.put([_message("a.u@1", ONCE), _message("a.u@2", ONCE)])
     node = Asker(store)
-    yield _told(node.ask(limit=3))
-    yield _told(node.ask(limit=30))
+    yield _shown(node.ask(limit=3))
+    yield _shown(node.ask(limit=30))
     yield store.count("a")
     yield _rows(store)
 
@@ -78,41 +78,41 @@ def _mixed_claims(store: Store, clock: FakeClock) -> Iterator[Any]:
     store.put([_message("a.b@1"), _message("a.c@2", SHORT), _message("a.b@3", MAIL), _message("a.b@4")])
     store.put([_message("a.b@5")], delay_s=5.0)
     store.put([_message("a.b@6", queue="other"), _message("a.b@7", queue="other")])
-    yield _told(node.ask(limit=1, ttl_s=0.0))
-    yield _told(node.ask(limit=9, ttl_s=0.0))
-    yield _told(node.ask(limit=9))
-    yield _told(node.ask(limit=9, queues=("default", "other")))
-    yield _told(node.ask(True, limit=9, queues=("default", "other")))
+    yield _shown(node.ask(limit=1, ttl_s=0.0))
+    yield _shown(node.ask(limit=9, ttl_s=0.0))
+    yield _shown(node.ask(limit=9))
+    yield _shown(node.ask(limit=9, queues=("default", "other")))
+    yield _shown(node.ask(True, limit=9, queues=("default", "other")))
     clock.pass_time(5.0)
-    yield _told(node.ask(limit=9))
+    yield _shown(node.ask(limit=9))
     clock.pass_time(2 * TTL_S)
     store.put([_message("a.b@8"), _message("a.b@9")])
-    yield _told(node.ask(limit=1))
-    yield _told(node.ask(limit=9))
+    yield _shown(node.ask(limit=1))
+    yield _shown(node.ask(limit=9))
     store.note("a", RATE + "other", rate_text(Rate(1, 60.0)))
     store.put([_message("a.b@10", queue="other"), _message("a.b@11", queue="other")])
-    yield _told(node.ask(limit=9, queues=("other",)))
+    yield _shown(node.ask(limit=9, queues=("other",)))
     yield _rows(store)
 
 
 def _gates_and_neighbours(store: Store, clock: FakeClock) -> Iterator[Any]:
     node = Asker(store)
     store.put([_message("a.a@1", SHORT), _message("a.b@1")])
-    yield _told(node.ask(limit=9, ttl_s=0.0))
+    yield _shown(node.ask(limit=9, ttl_s=0.0))
     store.note("a", RATE + "slow", rate_text(Rate(1, 60.0)))
     store.put([_message("a.b@2", queue="slow"), _message("a.b@3", queue="slow")])
-    yield _told(node.ask(limit=9, queues=("slow",)))
+    yield _shown(node.ask(limit=9, queues=("slow",)))
     store.put([_message("a.c@1", queue="near")])
     clock.pass_time(1.0)
     store.put([fire("a.c@0", queue="near"), fire("a.d@1", "Forbid", queue="near")])
     clock.pass_time(1.0)
     store.put([_message("a.c@2", queue="near")])
-    yield _told(node.ask(limit=2, queues=("near",)))
-    yield _told(node.ask(limit=9, queues=("near",)))
+    yield _shown(node.ask(limit=2, queues=("near",)))
+    yield _shown(node.ask(limit=9, queues=("near",)))
     store.put([_message(f"a.m@{n}", MAIL, queue="mail") for n in range(4)])
     grants = node.ask(limit=2, queues=("mail",))
     yield _ends(store, list(grants.claims), REFUSED, REFUSED)
-    yield _told(node.ask(limit=9, queues=("mail",)))
+    yield _shown(node.ask(limit=9, queues=("mail",)))
 
 
 def _mixed_ends(store: Store, clock: FakeClock) -> Iterator[Any]:
@@ -134,7 +134,7 @@ def _mixed_ends(store: Store, clock: FakeClock) -> Iterator[Any]:
     yield _ends(store, [plain[5], plain[7]], OVER, DONE)
     clock.pass_time(TTL_S)
     again = node.ask(limit=9)
-    yield _told(again)
+    yield _shown(again)
     yield _ends(store, list(again.claims), *[OVER] * len(again.claims))
     yield store.count("a")
     yield _rows(store)
@@ -144,9 +144,9 @@ def _many(store: Store, clock: FakeClock) -> Iterator[Any]:
     node, names = Asker(store), [f"a.b@{n:05}" for n in range(MANY)]
     yield store.put([_message(name) for name in names])
     grants = node.ask(limit=MANY - 1)
-    yield _told(grants)
+    yield _shown(grants)
     yield _ends(store, list(grants.claims), *[DONE] * (MANY - 1))
-    yield _told(node.ask(limit=MANY))
+    yield _shown(node.ask(limit=MANY))
     yield store.count("a")
 
 
@@ -192,10 +192,10 @@ def _news_after_a_look(store: Store, clock: FakeClock) -> Iterator[Any]:
     for number, happens in enumerate(news):
         queue = f"q{number:02}"
         store.put([_message(f"a.z@{number:02}-{n}", queue=queue) for n in range(9)])
-        yield number, _told(node.ask(limit=1, queues=(queue,)))
+        yield number, _shown(node.ask(limit=1, queues=(queue,)))
         happens(queue)
         for _ in range(3):
-            yield number, _told(node.ask(limit=1, queues=(queue,)))
+            yield number, _shown(node.ask(limit=1, queues=(queue,)))
             clock.pass_time(0.3)
     yield _rows(store)
 
@@ -206,9 +206,9 @@ def _many_queues(store: Store, clock: FakeClock) -> Iterator[Any]:
     for n, queue in enumerate(queues):
         store.put([_message(f"a.b@{n}", queue=queue), _message(f"a.c@{n}", queue=queue)])
     for limit in (1, 3, 9):
-        yield _told(node.ask(limit=limit, queues=queues))
+        yield _shown(node.ask(limit=limit, queues=queues))
     store.put([_message("a.a@1", queue=queues[5], start_by=START + timedelta(hours=1))])
-    yield _told(node.ask(limit=30, queues=queues))
+    yield _shown(node.ask(limit=30, queues=queues))
 
 
 def _lane_again(store: Store, node: Asker, queue: str) -> None:
@@ -237,9 +237,11 @@ def test_it_behaves_like_the_in_memory_store(story: Story, url: str) -> None:
         lambda clock: RedisStore(url, wall=clock.wall, elapsed=clock.monotonic),
     ]
     clocks = [FakeClock(), FakeClock()]
-    expected, told = (list(story(opened(clock), clock)) for opened, clock in zip(stores, clocks, strict=True))
+    expected, given = (
+        list(story(opened(clock), clock)) for opened, clock in zip(stores, clocks, strict=True)
+    )
     assert len(expected) > 3
-    for number, (one, other) in enumerate(zip(expected, told, strict=True)):
+    for number, (one, other) in enumerate(zip(expected, given, strict=True)):
         assert other == one, f"answer {number}"
 
 

@@ -18,7 +18,7 @@ from detent.testing.stores.races import Opener, race_to_plan, race_to_run
 from detent.testing.stores.state_machine import check_against_reference
 
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
-EXAMPLES = CAMPAIGN or 12  # sequences of calls
+EXAMPLES = CAMPAIGN or 6  # sequences of calls
 
 prefixes = (f"{number}:" for number in itertools.count())
 

@@ -1,4 +1,4 @@
-"""A step of a server's clock is told from a pause, and from a client whose clock stood still."""
+"""A step of a server's clock is distinguished from a pause, and from a client whose clock stood still."""
 
 from __future__ import annotations
 

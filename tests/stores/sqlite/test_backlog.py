@@ -28,7 +28,7 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import FakeClock
 
 JOBS, YOUNG_S = 50, 20
-LOOKS_MAX = 2000  # more than one ask reads
+LOOKS_MAX = 600  # more than one ask reads
 LATE_S = 60
 
 
@@ -102,8 +102,9 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("limit", [0, 32])
-@pytest.mark.parametrize(("catch_up", "concurrency"), KINDS)
+@pytest.mark.parametrize(
+    ("catch_up", "concurrency", "limit"), [("skip", "Forbid", 0), *((*kind, 32) for kind in KINDS)]
+)
 def test_the_cost_of_an_ask_does_not_grow_with_late_fires(
     backlog: Open, catch_up: CatchUp, concurrency: Concurrency, limit: int
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_fire_behind_thousands_of_late_ones_starts_soon(
     assert one.pending() > 3 * LOOKS_MAX
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [0, 3])
 def test_an_old_message_among_thousands_of_late_fires_starts_soon(backlog: Open, number: int) -> None:
     """It is neither among the oldest fires nor among those that are not late."""
     one = backlog(Policy("Forbid", catch_up="skip"), 8 * LOOKS_MAX)

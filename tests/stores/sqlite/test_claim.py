@@ -193,8 +193,8 @@ def test_a_claim_of_a_bulk_grant_has_the_recorded_fire(pair: Pair) -> None:
     for number in range(50):
         due_at, start_by = later(-number / 1_000_003), later(60 + number / 7)
         policy = Policy(claim_s=10.0 if number % 20 else 90.0)
-        told = {"policy": policy, "payload": '{"a": "\\u00e9 ü"}'}
-        pair.put(fire(f"a.b{number:02}@1", "Forbid", due_at=due_at, start_by=start_by, **told))
+        fields = {"policy": policy, "payload": '{"a": "\\u00e9 ü"}'}
+        pair.put(fire(f"a.b{number:02}@1", "Forbid", due_at=due_at, start_by=start_by, **fields))
     ask = Ask("a", "n1", 1, limit=100)
     ours, theirs = (store.claim(ask).claims for store in pair.stores)
     assert len(ours) == 50 and theirs == ours

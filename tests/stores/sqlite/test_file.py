@@ -188,7 +188,7 @@ def test_a_file_that_is_locked_for_too_long_is_an_error_that_names_it(
     store.put([fire("a.b@1")])
     monkeypatch.setattr(sqlite_file, "BUSY_MAX_S", 0.2)
     with held(tmp_path / "store.db"):
-        assert found(store) == ["a.b@1"]  # whoever only reads waits for nobody
+        assert found(store) == ["a.b@1"]  # a reader waits for no writer
         with pytest.raises(StoreUnavailable, match="is locked by another process") as error:
             store.put([fire("a.b@2")])
     assert str(tmp_path / "store.db") in str(error.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
         Asker(one).claim_one(limit=1)
         with closing(sqlite3.connect(path)) as db:
             names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('fires')")]
-            other = {"id": "n", "key": "'a.old@' || n", "due": "due + n", "state": "'over'"}
+            other = {
+                "id": "n",
+                "key": "'a.old@' || n",
+                "due": "due + n",
+                "state": "'over'",
+                "over_at": "due + n",
+            }
             other |= {"outcome": """'["succeeded", "", "work", ""]'""", "kind": "'succeeded'"}
             copied = ", ".join(other.get(name, name) for name in names)
             db.execute(
@@ -46,6 +53,8 @@ def test_look_waits_for_no_writer(tmp_path: Path) -> None:
             writer.execute("BEGIN IMMEDIATE")
             assert store.look("a").by_job == adopted.by_job
             assert store.apps() == ["a"]
+            assert store.newest("a", ["a.b"]) == {"a.b": []}
+            assert store.tally("a", adopted.now, adopted.now + timedelta(hours=1)) == []
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,15 @@ def test_a_search_without_a_match_reads_a_bounded_part_of_the_history(old: Sqlit
 
 def test_apps_are_listed_without_reading_the_history(old: SqliteStore) -> None:
     assert steps_of(old, old.apps) < 1_000
+
+
+def test_newest_fires_and_tallies_are_read_by_an_index(old: SqliteStore) -> None:
+    found = old.newest("a", ["a.waits", "a.runs"])
+    assert [len(found[job]) for job in ("a.waits", "a.runs")] == [20, 1]
+    assert steps_of(old, lambda: old.newest("a", ["a.waits", "a.runs"])) < 10_000
+    assert sum(one.fires for one in old.tally("a", later(3600), later(3660))) == 60
+    assert steps_of(old, lambda: old.tally("a", later(3600), later(3660))) < 10_000
+    assert steps_of(old, lambda: old.count("a")) < 1_000
 
 
 def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:

@@ -13,7 +13,7 @@ MOUNTS = "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /data rw - {} none rw\n"
 
 
 @pytest.mark.parametrize(
-    ("kind", "state", "told"),
+    ("kind", "state", "expected"),
     [
         ("ext4", "ok", "every commit is synced (ext4)"),
         ("xfs", "ok", "every commit is synced (xfs)"),
@@ -23,10 +23,10 @@ MOUNTS = "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /data rw - {} none rw\n"
         ("nfs4", "bad", "is on a network disk (nfs4)"),
     ],
 )
-def test_the_file_system_decides_whether_writes_survive_a_crash(kind: str, state: str, told: str) -> None:
+def test_the_file_system_decides_whether_writes_survive_a_crash(kind: str, state: str, expected: str) -> None:
     [row] = promise("/data/deep/detent.db", MOUNTS.format(kind))
     assert (row.what, row.state) == ("durability", state)
-    assert told in row.found
+    assert expected in row.found
     assert bool(row.consequence) == bool(row.advice) == (state != "ok")
 
 

@@ -171,10 +171,10 @@ def test_a_batch_of_reports_is_settled_like_single_ones(pair: Pair) -> None:
         )
         for store in pair.stores
     ]
-    told = {"status": 7, "took_s": 0.1234567, "tail": b"\xff", "result": '"\u00e9"'}
+    fields = {"status": 7, "took_s": 0.1234567, "tail": b"\xff", "result": '"\u00e9"'}
     for store, claims in zip(pair.stores, asked, strict=True):
         store.cancel(claims[2].fire.key)
-        reports = [Report(claim, DONE, **told) for claim in claims[:-1]]
+        reports = [Report(claim, DONE, **fields) for claim in claims[:-1]]
         reports[3] = reports[3]._replace(verdict=REFUSED)
         reports[4] = reports[4]._replace(claim=claims[4]._replace(fence=claims[4].fence - 1))
         reports[5] = reports[5]._replace(verdict=GIVEN_BACK)

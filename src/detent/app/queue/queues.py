@@ -208,7 +208,7 @@ class Queue:
             raise UsageError(f"{quote(fire.key)} cannot be retried: {body.fault}: {body.detail}")
         token = _next_key(fire.key).partition("#")[2]
         unique = fire.key.partition("#")[2] if fire.policy.unique_s else ""
-        context = PushContext(self._app.name, self._app.sender.now(), token, body.depth)
+        context = PushContext(self._app.name, self._app.sender.now(), token, body.depth, body.trace)
         return message(tasks[body.task], body.args, _options_of(fire, body, unique), context, secrets)
 
     # Claims without a worker.

@@ -21,7 +21,9 @@ from detent.app.queue.options import PushSpec
 from detent.errors import StoreUnavailable, UsageError
 from detent.manifest.secret_refs import Secret
 from detent.messages.message import PushContext, Task, messages
+from detent.messages.trace_context import parse_trace
 from detent.model import Fire
+from detent.runners.call.trace import current_trace, pushing
 from detent.stores.base import Store
 from detent.stores.memory.store import MemoryStore
 from detent.text import quote
@@ -71,6 +73,10 @@ class Sender:
 
     def push(self, task: Task, texts: Sequence[str], spec: PushSpec) -> list[Handle[Any]]:
         """`texts` are the arguments of each message, in JSON."""
+        with pushing(spec.options.queue or task.queue, len(texts)):
+            return self._push(task, texts, spec)
+
+    def _push(self, task: Task, texts: Sequence[str], spec: PushSpec) -> list[Handle[Any]]:
         if spec.connection is not None:
             put_in, connection = self._put_in(spec.connection, "put_in")
             fires, delay_s = self._signed_fires(task, texts, spec)
@@ -88,8 +94,9 @@ class Sender:
         if spec.connection is None:
             return await asyncio.to_thread(self.push, task, texts, spec)
         put_in, connection = self._put_in(spec.connection, "aput_in")
-        fires, delay_s = await asyncio.to_thread(self._signed_fires, task, texts, spec)
-        fresh = await put_in(connection, fires, delay_s)
+        with pushing(spec.options.queue or task.queue, len(texts)):
+            fires, delay_s = await asyncio.to_thread(self._signed_fires, task, texts, spec)
+            fresh = await put_in(connection, fires, delay_s)
         return self._handles(task, fires, fresh, is_in_transaction=True)
 
     def now(self) -> datetime:
@@ -114,7 +121,8 @@ class Sender:
         if spec.at is not None:
             options = options._replace(delay_s=max(0.0, (spec.at - now).total_seconds()))
         bodies = zip(TOKENS.take(len(texts), now), texts, strict=True)
-        context = PushContext(self._app.name, now, "")
+        trace = current_trace()
+        context = PushContext(self._app.name, now, "", trace=trace if parse_trace(trace) else "")
         return messages(task, bodies, options, context, self.secrets()), options.delay_s
 
     def _handles(

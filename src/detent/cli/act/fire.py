@@ -10,17 +10,14 @@ import argparse
 import secrets
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_manifest_context
+from detent.cli.context import add_store_options, open_manifest_context
 from detent.cli.follow import Follower
-from detent.cli.json_records import fire_record
-from detent.cli.look.nodes import live_nodes
-from detent.cli.lookup import fetch_fire, find_job, job_of
 from detent.cli.tables import say, write_json
-from detent.errors import UsageError
 from detent.model import Call, Command, Job, Row
 from detent.rules.planning import manual_fire
-from detent.stores.base import Store
-from detent.text import quote
+from detent.views.json_records import fire_record
+from detent.views.lookup import fetch_fire, find_job, job_of
+from detent.views.nodes import require_served
 
 EXAMPLE = "detent fire backup --wait"
 TOKEN_BYTES = 4
@@ -36,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     manifest, context = open_manifest_context(args)
     job = job_of(manifest, find_job(manifest, args.job))
-    store, for_program = _served(context, job), args.output == "json"
+    store, for_program = require_served(context, job), args.output == "json"
     fire = manual_fire(job, clock.now().replace(microsecond=0), secrets.token_hex(TOKEN_BYTES))
     store.put([fire])
     if not for_program:
@@ -47,19 +44,6 @@ def main(args: argparse.Namespace) -> int:
     if for_program:
         write_json(fire_record(row, with_output=args.wait))
     return exit_code(row, job) if args.wait else 0
-
-
-def _served(context: Context, job: Job) -> Store:
-    """The store; raises UsageError unless a live node serves the queue of the job."""
-    nodes = live_nodes(context.store, context.app) if context.store else []
-    if not context.store or not nodes:
-        raise UsageError(f"{job.name} was not fired: no node of {context.app} is alive; start `detent run`")
-    if not any(job.queue in node.queues for node in nodes):
-        raise UsageError(
-            f"{job.name} was not fired: no live node serves its queue {quote(job.queue)};"
-            f" start `detent run --queues {job.queue}`"
-        )
-    return context.store
 
 
 def exit_code(row: Row, job: Job) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from detent import clock
-from detent.cli.context import add_store_options, open_context, require_store
+from detent.cli.context import add_store_options, open_context
 from detent.cli.follow import Follower
-from detent.cli.formatting import current_user, relative
-from detent.cli.json_records import fire_record, state_text
-from detent.cli.lookup import fetch_fire, find_fire
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError
+from detent.views.context import require_store
+from detent.views.formatting import current_user, relative
+from detent.views.json_records import fire_record, state_text
+from detent.views.lookup import fetch_fire, find_fire
 
 EXAMPLE = "detent kill backup --wait"
 

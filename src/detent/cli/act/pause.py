@@ -13,25 +13,18 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from detent import clock
-from detent.cli.act.pauses import (
-    REASON_MAX,
-    Pause,
-    add_jobs,
-    check_jobs,
-    find_pauses,
-    log_pauses,
-    pause_record,
-    pause_text,
-)
-from detent.cli.context import Context, add_store_options, open_context, require_store
-from detent.cli.formatting import current_user, local_time
-from detent.cli.lookup import NOT_HOOKS, find_jobs, known_jobs
+from detent.cli.act.pauses import add_jobs, check_jobs, log_pauses
+from detent.cli.context import add_store_options, open_context
 from detent.cli.options import DURATION_MAX_S, parse_time, seconds
-from detent.cli.tables import printable, write_json
+from detent.cli.tables import write_json
 from detent.errors import UsageError
 from detent.model import Query
 from detent.stores.base import PAUSE, Store, app_of
 from detent.text import listed, plural, quote
+from detent.views.context import Context, require_store
+from detent.views.formatting import current_user, local_time, printable
+from detent.views.lookup import NOT_HOOKS, find_jobs, known_jobs
+from detent.views.pauses import REASON_MAX, Pause, find_pauses, pause_record, pause_text
 
 EXAMPLE = "detent pause backup --for 2h --reason 'the database moves'"
 SHOWN_MAX = 5  # running fires that are named

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
-from detent.cli.context import add_store_options, open_context, require_store
-from detent.cli.formatting import duration
-from detent.cli.lookup import apps_of
+from detent.cli.context import add_store_options, open_context
 from detent.cli.options import keep, seconds
 from detent.cli.tables import write_json
 from detent.manifest.check import NodeSettings
 from detent.text import plural
+from detent.views.context import require_store
+from detent.views.formatting import duration
+from detent.views.lookup import apps_of
 
 EXAMPLE = "detent prune --older-than 90d"
 

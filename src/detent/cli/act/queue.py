@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from detent import clock
 from detent.app.queue.queues import Queue, Queued
-from detent.cli.context import Context, load_task_app, store_exists
-from detent.cli.formatting import iso, time_cell
+from detent.cli.context import load_task_app, store_exists
+from detent.cli.formatting import time_cell
 from detent.cli.main import add_output
 from detent.cli.options import add_count, seconds
 from detent.cli.tables import say, write_json, write_table
@@ -21,6 +21,8 @@ from detent.model import Query, Rate, Size
 from detent.rules.rates import PRIORITIES, without_priority
 from detent.stores.base import RATE
 from detent.text import listed, plural, quote
+from detent.views.context import Context
+from detent.views.formatting import iso
 
 if TYPE_CHECKING:
     from detent.app.app import Detent

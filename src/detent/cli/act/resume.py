@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from detent.cli.act.pauses import add_jobs, check_jobs, find_pauses, log_pauses, pause_record
-from detent.cli.context import add_store_options, open_context, require_store
-from detent.cli.lookup import apps_of, find_jobs, known_jobs
-from detent.cli.tables import printable, write_json
+from detent.cli.act.pauses import add_jobs, check_jobs, log_pauses
+from detent.cli.context import add_store_options, open_context
+from detent.cli.tables import write_json
 from detent.stores.base import PAUSE, app_of
+from detent.views.context import require_store
+from detent.views.formatting import printable
+from detent.views.lookup import apps_of, find_jobs, known_jobs
+from detent.views.pauses import find_pauses, pause_record
 
 EXAMPLE = "detent resume backup"
 

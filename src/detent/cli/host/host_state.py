@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from detent.cli.context import add_manifest_options
-from detent.cli.tables import printable
 from detent.errors import UsageError
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
 from detent.hosts.reconcile import Change, Found, Resource, app_of, reconcile
@@ -27,6 +26,7 @@ from detent.manifest.check import Manifest
 from detent.manifest.spec import Spec, specs_of
 from detent.model import Request
 from detent.text import listed, quote
+from detent.views.formatting import printable
 
 _SQLITE = "sqlite:///"
 _DONE = {"create": "created", "update": "updated", "delete": "deleted"}

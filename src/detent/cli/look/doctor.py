@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, context_for, read_manifest
+from detent.cli.context import add_store_options, context_for, read_manifest
 from detent.cli.formatting import coloured, wrapped
 from detent.cli.look.doctor_access import access_rows, secret_rows
 from detent.cli.look.doctor_host import (
@@ -24,8 +24,7 @@ from detent.cli.look.doctor_host import (
     manifest_mode,
     store_modes,
 )
-from detent.cli.look.nodes import Heartbeat, live_nodes
-from detent.cli.tables import printable, write_json
+from detent.cli.tables import write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.loading.files import STDIN
@@ -41,6 +40,9 @@ from detent.rules.trust import time_away_s
 from detent.stores.base import Diagnosis, Store
 from detent.stores.registry import promise_of, upkeep_of
 from detent.text import listed, plural, quote
+from detent.views.context import Context
+from detent.views.formatting import printable
+from detent.views.nodes import Heartbeat, live_nodes
 
 EXAMPLE = "detent doctor"
 SHOWN_MAX = 5  # names in a row

@@ -6,16 +6,18 @@ import argparse
 from datetime import datetime
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, iso, time_cell
+from detent.cli.context import add_store_options, open_context
+from detent.cli.formatting import time_cell
 from detent.cli.host.resources import show_changes
-from detent.cli.json_records import fire_record, state_text, took_s
-from detent.cli.lookup import NOT_HOOKS, find_stored_job
 from detent.cli.options import add_count
 from detent.cli.tables import say, write_json, write_table
 from detent.hosts.registry import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all
+from detent.views.context import Context
+from detent.views.formatting import duration, iso
+from detent.views.json_records import fire_record, state_text, took_s
+from detent.views.lookup import NOT_HOOKS, find_stored_job
 
 EXAMPLE = "detent history backup -n 50"
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from detent.cli.context import add_store_options, open_context, require_store
-from detent.cli.follow import Follower, find_output
-from detent.cli.formatting import iso
-from detent.cli.json_records import fire_record
-from detent.cli.lookup import find_fire
+from detent.cli.context import add_store_options, open_context
+from detent.cli.follow import Follower
 from detent.cli.tables import write_json
 from detent.model import Row
 from detent.stores.base import Store
+from detent.views.context import require_store
+from detent.views.formatting import iso
+from detent.views.json_records import fire_record
+from detent.views.lookup import find_fire
+from detent.views.output import find_output
 
 EXAMPLE = "detent logs backup --follow"
 

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 from detent import clock
-from detent.cli.act.pauses import Pause, pauses_if_readable
+from detent.cli.act.pauses import pauses_if_readable
 from detent.cli.context import add_manifest_options, read_manifest
-from detent.cli.formatting import iso, relative
-from detent.cli.json_records import names_record
-from detent.cli.lookup import find_job, job_of
 from detent.cli.options import add_count, instant
 from detent.cli.tables import is_terminal, say, write_json, write_table
-from detent.manifest.check import Manifest
-from detent.model import Job
-from detent.schedules.timetable import fires_at_boot, notes_for
+from detent.schedules.timetable import fires_at_boot
 from detent.text import listed
+from detent.views.formatting import iso, relative
+from detent.views.lookup import find_job, job_of
+from detent.views.upcoming import Upcoming, instants_of, upcoming_record
 
 EXAMPLE = "detent next backup -n 5 --from 2026-10-24T00:00Z"
 
 _JUST_BEFORE = timedelta(microseconds=1)
-
-
-class Upcoming(NamedTuple):
-    due_at: datetime
-    job: str
-    timezone: str
-    note: str
-    paused: bool
-
-    @property
-    def local(self) -> datetime:
-        zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)  # UTC needs no zone database
-        return self.due_at.astimezone(zone)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +37,9 @@ def main(args: argparse.Namespace) -> int:
     jobs = manifest.jobs if args.job is None else (job_of(manifest, find_job(manifest, args.job)),)
     since = now if args.since is None else args.since - _JUST_BEFORE
     pauses = pauses_if_readable(manifest)
-    coming = list(islice(merge(*(_instants(manifest, job, since, pauses) for job in jobs)), args.count))
+    coming = list(islice(merge(*(instants_of(manifest, job, since, pauses) for job in jobs)), args.count))
     if args.output == "json":
-        write_json([_record(one) for one in coming])
+        write_json([upcoming_record(one) for one in coming])
         return 0
     if coming:
         write_table(("due", "utc", "in", "job", "note"), (_row(one, now) for one in coming))
@@ -71,24 +52,6 @@ def main(args: argparse.Namespace) -> int:
     if not coming and not at_boot and not any(job.after for job in jobs):
         say("nothing is due any more")
     return 0
-
-
-def _instants(
-    manifest: Manifest, job: Job, since: datetime, pauses: Mapping[str, Pause]
-) -> Iterator[Upcoming]:
-    name = job.name.partition("/")[0]
-    timezone = json.loads(manifest.canonical[name])["timezone"]
-    pause = pauses.get(find_job(manifest, job.name))
-    while (due_at := job.schedule.after(since)) is not None:
-        paused = pause is not None and pause.holds_at(due_at)
-        notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
-        yield Upcoming(due_at, name, timezone, "; ".join(filter(None, notes)), paused)
-        since = due_at
-
-
-def _record(one: Upcoming) -> dict[str, Any]:
-    times = {"due_at": iso(one.due_at), "local": one.local.isoformat(), "timezone": one.timezone}
-    return {**names_record(one.job), **times, "note": one.note, "paused": one.paused}
 
 
 def _row(one: Upcoming, now: datetime) -> tuple[str, ...]:

@@ -9,21 +9,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, relative_cell, time_cell
-from detent.cli.json_records import state_text
-from detent.cli.look.nodes import node_state
-from detent.cli.look.status_model import Failure, Overview, headline, look, overview_record, problems
-from detent.cli.tables import (
-    align_columns,
-    drop_empty_columns,
-    is_terminal,
-    printable,
-    rich_table,
-    write_json,
-)
+from detent.cli.context import add_store_options, open_context
+from detent.cli.formatting import relative_cell, time_cell
+from detent.cli.tables import align_columns, drop_empty_columns, is_terminal, rich_table, write_json
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Row
+from detent.views.context import Context
+from detent.views.formatting import duration, printable
+from detent.views.json_records import state_text
+from detent.views.nodes import node_state
+from detent.views.status import Failure, Overview, headline, look, overview_record, problems
 
 if TYPE_CHECKING:
     from rich.console import Group

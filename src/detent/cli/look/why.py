@@ -14,21 +14,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.cli.context import Context, add_store_options, open_context
-from detent.cli.formatting import duration, iso
-from detent.cli.job_text import canonical_job
-from detent.cli.json_records import attempt_took_s, fire_record, names_record
-from detent.cli.look.why_reasons import absence_sentences, outcome_sentences
-from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, find_fire, find_stored_job
+from detent.cli.context import add_store_options, open_context
 from detent.cli.options import ALLOWED, parse_time
-from detent.cli.tables import printable, write_json, write_table
+from detent.cli.tables import write_json, write_table
 from detent.errors import UsageError
 from detent.model import Attempt, Job, Query, Row
-from detent.rules.chains import predecessor_of
 from detent.schedules.explain import Answer, explain, explain_skipped, read_wall_clock
 from detent.schedules.zones import open_zone
 from detent.stores.base import find_all
 from detent.text import listed
+from detent.views.context import Context
+from detent.views.formatting import duration, iso, printable
+from detent.views.job_text import canonical_job
+from detent.views.json_records import attempt_took_s, fire_record, names_record
+from detent.views.lookup import NOT_HOOKS, SCAN_MAX, find_fire, find_stored_job
+from detent.views.why_reasons import absence_sentences, fire_sentences
 
 EXAMPLE = "detent why backup yesterday 02:30"
 MINUTE = timedelta(minutes=1)
@@ -80,7 +80,7 @@ def _explain_fire(context: Context, args: argparse.Namespace, now: datetime) -> 
     if "@" not in args.job:
         raise UsageError(f"the time is missing: {ALLOWED}")
     row = find_fire(context, args.job)
-    explanation = Explanation(row.fire.due_at, [row], (), [*_caused_by(row), *outcome_sentences(row, now)])
+    explanation = Explanation(row.fire.due_at, [row], (), fire_sentences(row, now))
     subject = _subject_of(context, row.fire.job)
     if args.output == "json":
         write_json(_record(subject, args.job, [], [explanation]))
@@ -173,7 +173,7 @@ def _find(context: Context, subject: Subject, instant: datetime, width: timedelt
 def _of(row: Row, rows: Sequence[Row], subject: Subject, now: datetime) -> list[str]:
     title = [f"{row.fire.key}:"] if len(rows) > 1 else []
     origin = {"manual": "it was fired by hand", "push": "it was pushed to a queue"}.get(row.fire.origin)
-    found = [*title, *([origin] if origin else _caused_by(row)), *outcome_sentences(row, now)]
+    found = [*title, *([origin] if origin else []), *fire_sentences(row, now)]
     if subject.is_disabled:
         found.append("the job is now disabled in the manifest")
     elif subject.job and row.fire.revision not in ("", subject.job.revision):
@@ -187,11 +187,6 @@ def _replaced(context: Context, row: Row) -> list[str]:
     query = Query(job=row.fire.job, kinds=("replaced",), until=row.fire.due_at, limit=REPLACED_MAX)
     found = context.store.find(query)
     return [f"it replaced {one.fire.key}" for one in found if one.outcome and one.outcome.by == row.fire.key]
-
-
-def _caused_by(row: Row) -> list[str]:
-    before = predecessor_of(row.fire)
-    return [f"it was started by the success of {before}"] if before else []
 
 
 def _write(subject: Subject, explanation: Explanation) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from detent.app.daemon import DaemonOptions, run, style_of, with_tasks
 from detent.cli.context import add_store_options
+from detent.cli.run.telemetry import add_telemetry_options, telemetry_of
 from detent.cli.write.validate import find_warnings
+from detent.dashboard import LISTEN
 from detent.loading.files import STDIN
 from detent.loading.foreign import CrontabPath, source_files
 from detent.loading.module_app import is_app, load_app
@@ -25,14 +27,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store_options(parser)
     which = "serve only these queues (default: `default` and the queues of the app's tasks)"
     parser.add_argument("--queues", default="", metavar="A,B", help=which)
+    about = f"serve the dashboard, too (default: on {LISTEN}, for this machine only)"
+    parser.add_argument("--dashboard", nargs="?", const=LISTEN, metavar="HOST:PORT", help=about)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
+    add_telemetry_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     queues = tuple(args.queues.split(",")) if args.queues else ()
     options = _options(args.file, args.secret_ref, queues)
     options = options._replace(store=args.store, waits=not args.no_wait, hint=_hint(args))
-    return run(options, style_of(args.output, os.environ))
+    options = options._replace(telemetry=telemetry_of(args))
+    style = style_of(args.output, os.environ)
+    if not args.dashboard:
+        return run(options, style)
+    from detent.dashboard.opening import Beside
+
+    beside = Beside(options, args.dashboard, style)
+    try:
+        return run(options._replace(load=beside.load), style)
+    finally:
+        beside.stop()
 
 
 def _hint(args: argparse.Namespace) -> str:

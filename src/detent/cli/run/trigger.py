@@ -53,8 +53,8 @@ MINUTE_DIGITS = 8  # of the minutes since 1970, until the year 2160
 FLAGS = {
     "--tempfail": "exit with 75 instead of 4",
     "--contended-ok": "exit with 0 instead of 4",
-    "--otel": "export a trace of the fire and its attempts (needs detent[otel])",
 }
+OTEL = "--otel"  # also with a value, after an equals sign
 VALUES = {
     "--spec-dir": ("DIR", "the directory of the specs (default: $DETENT_SPEC_DIR, /etc/detent/jobs)"),
     "--file": ("FILE", "take the job from this manifest instead of a spec"),
@@ -79,7 +79,7 @@ class Arguments(NamedTuple):
     output: str = "text"
     tempfail: bool = False
     contended_ok: bool = False
-    otel: bool = False
+    otel: str = ""
 
     @property
     def names(self) -> dict[str, str]:
@@ -95,6 +95,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*names, name, metavar=metavar, default=default, help=about)
     for name, about in FLAGS.items():
         parser.add_argument(name, action="store_true", help=about)
+    about = "export a trace of the fire and its attempts, or write it to =file:PATH (needs detent[otel])"
+    parser.add_argument(OTEL, nargs="?", const="otlp", default="", metavar="=file:PATH", help=about)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -120,6 +122,8 @@ def parse(words: list[str]) -> Arguments | None:
                 return None
         elif word in FLAGS:
             fields[field] = True
+        elif name == OTEL:
+            fields[field] = value or "otlp"
         elif word.startswith("-") or "job" in fields:
             return None
         else:
@@ -146,21 +150,22 @@ def _fire(args: Arguments) -> int:
     job, scope = _job(manifest, args.job)
     options = TriggerOptions(scope, _scheduled_for(args.rang_at), _instant(args.due), started_at)
     url = _store_url(args, manifest, scope, env)
-    emit, traces = _log(args), None
+    emit, traces, signals = _log(args), None, Signals()
+    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
     if args.otel:
         from detent.observe.traces import Traces
+        from detent.observe.watched_store import Watch, watched_store
 
-        traces = Traces(env)
-        emit = _both(emit, traces.emit)
-    signals = Signals()
-    store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
+        unsent = partial(emit, "traces-unsent", **args.names)
+        traces = Traces(args.otel, env, lambda error: unsent(error=error), is_brief=True)
+        store = watched_store(store, Watch(ended=traces.ended))
     locks = TriggerLocks(_lock_directory(args, job, scope, env), manifest.node.id or os.uname().nodename)
     inherited = {name: env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}
     settings = WorkSettings(
         env=env,
         secrets=manifest.secrets,
         hidden=_secret_variables(manifest, job),
-        trace=traces.variables if traces else lambda: inherited,
+        trace=traces.variables if traces else lambda claim: inherited,
         store=partial(call_store, manifest, args.store, env),
     )
     runner = WorkRunner(store, locks, signals, settings, emit)
@@ -173,16 +178,8 @@ def _fire(args: Arguments) -> int:
         runner.close()
         locks.end()
         store.close()
-        if traces and (error := traces.close()):
-            emit("traces-unsent", **args.names, error=error)
-
-
-def _both(one: Emit, other: Emit) -> Emit:
-    def emit(event: str, **fields: Any) -> None:
-        one(event, **fields)
-        other(event, **fields)
-
-    return emit
+        if traces:
+            traces.close()
 
 
 def _log(args: Arguments) -> Emit:
@@ -247,11 +244,11 @@ def _check_no_chain(name: str, manifest: Manifest) -> None:
 
 def _secret_variables(manifest: Manifest, job: Job) -> set[str]:
     """The environment variables that hold secrets."""
-    refs = job.work.secret_refs if isinstance(job.work, Request | Push) else ()
-    if not refs and not manifest.secrets:
+    if not isinstance(job.work, Request | Push) and not job.hooks and not manifest.secrets:
         return set()
-    from detent.manifest.secret_refs import secret_variables
+    from detent.manifest.secret_refs import refs_of, secret_variables
 
+    refs = refs_of([job])
     return secret_variables([*refs, *manifest.secrets], manifest.secrets)
 
 

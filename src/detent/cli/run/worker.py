@@ -8,6 +8,7 @@ import os
 from detent.app.daemon import DaemonOptions, check_queues, run, style_of
 from detent.cli.context import load_task_app
 from detent.cli.options import count
+from detent.cli.run.telemetry import add_telemetry_options, telemetry_of
 from detent.loading.sources import read_once
 from detent.node.service import WorkerOptions
 
@@ -28,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(name, type=count, default=default, metavar=metavar, help=about)
     parser.add_argument("--no-wait", action="store_true", help="exit at once if the store does not answer")
+    add_telemetry_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -43,5 +45,7 @@ def main(args: argparse.Namespace) -> int:
         queues=queues,
         waits=not args.no_wait,
         worker=WorkerOptions(app.inbox(), False, args.concurrency, args.processes, args.cooldown),
+        telemetry=telemetry_of(args),
+        listeners=app.listeners,
     )
     return run(options, style_of(args.output, env))

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from detent.cli.context import ManifestArgument, add_crontab
-from detent.cli.tables import printable, say, write_json
+from detent.cli.tables import say, write_json
 from detent.errors import UsageError
 from detent.formats.base import Converted
 from detent.loading.foreign import convert_file
 from detent.manifest.check import check_manifest
 from detent.manifest.fields import JOB
 from detent.manifest.problems import ManifestError, format_problem
+from detent.views.formatting import printable
 
 EXAMPLE = "detent convert cronlock.yaml --to toml"
 ORDER = ("version", "app", "store", "node", "secrets", "defaults", "jobs")

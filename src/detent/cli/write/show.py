@@ -6,17 +6,19 @@ import argparse
 import json
 
 from detent import clock
-from detent.cli.act.pauses import pause_text, pauses_if_readable
+from detent.cli.act.pauses import pauses_if_readable
 from detent.cli.context import add_manifest_options, read_manifest
 from detent.cli.formatting import time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import show_resources
-from detent.cli.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
-from detent.cli.lookup import find_job, job_of
-from detent.cli.tables import printable, say, write_json, write_table
+from detent.cli.tables import say, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
 from detent.text import plural
+from detent.views.formatting import printable
+from detent.views.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
+from detent.views.lookup import find_job, job_of
+from detent.views.pauses import pause_text
 
 EXAMPLE = "detent show backup, detent show -f detent.yaml --canonical"
 NEXT_SHOWN = 3

@@ -14,19 +14,20 @@ from typing import Any
 from detent import clock
 from detent.cli.context import add_manifest_options
 from detent.cli.formatting import coloured, wrapped
-from detent.cli.job_text import canonical_job
 from detent.cli.tables import say, write_json
-from detent.cli.write.validate_checks import Host, check_job
+from detent.cli.write.validate_checks import Host, check_alert, check_job
 from detent.errors import UsageError
 from detent.loading.config import check_source, load_machine
 from detent.loading.foreign import Source
 from detent.loading.sources import Place, find_place, manifest_places, read_manifests, read_source
 from detent.manifest.check import Manifest
+from detent.manifest.fields import HOOKS
 from detent.manifest.lint.dst import CODE
 from detent.manifest.lint.job import LintedJob, lint_job
 from detent.manifest.lint.work import lint_text
 from detent.manifest.problems import PROBLEMS_MAX, ManifestError, Problem, format_problem, line_of
 from detent.text import plural
+from detent.views.job_text import canonical_job
 
 EXAMPLE = "detent validate -f detent.yaml"
 WARNING = "warning: "
@@ -132,9 +133,22 @@ def _read(place: Place, secret_ref: str) -> tuple[Manifest, list[Problem]]:
     except ManifestError as error:
         raise ManifestError(error.problems, error.file or str(place)) from None
     manifest = check_source(source, str(place), env, load_machine(env))
+    if faults := dict.fromkeys(_locate(source, i, one) for i, one in _alert_faults(manifest)):
+        raise ManifestError([*faults], str(place))
     placed = [_locate(source, i, one) for i, one in _lint(manifest) if not _is_dst_chosen(source, i, one)]
     placed += [_with_line(source, one) for one in lint_text(source.document)]
     return manifest, sorted([*manifest.warnings, *placed], key=lambda problem: problem.line)
+
+
+def _alert_faults(manifest: Manifest) -> Iterator[tuple[int, Problem]]:
+    """The addresses of alerts that cannot work, with the index of the job."""
+    for i, name in enumerate(manifest.canonical):
+        document = canonical_job(manifest, name)
+        for event in HOOKS:
+            for index, hook in enumerate(document.get(event, ())):
+                yield from (
+                    (i, problem) for problem in check_alert(hook, f"{event}/{index}" if index else event)
+                )
 
 
 def _lint(manifest: Manifest) -> Iterator[tuple[int, Problem]]:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detent.manifest.problems import Problem
-from detent.model import Call, Command, Job, Push, Request
+from detent.manifest.rules import address_of
+from detent.model import Alert, Call, Command, Job, Push, Request
 from detent.text import did_you_mean, quote
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
@@ -58,6 +59,19 @@ def check_job(job: Job, host: Host) -> Iterator[Problem]:
     for name, hook in job.hooks.items():
         if isinstance(hook, Command):
             yield from _check_program(hook, name.replace(".", "/"), host)
+        elif isinstance(hook, Alert):
+            yield from _unresolved(hook.secret_refs, host, name.partition(".")[0], 1)
+
+
+def check_alert(hook: object, path: str) -> Iterator[Problem]:
+    """Check the address of an alert with Apprise, if this hook is an alert."""
+    if not (address := address_of(hook)):
+        return
+    from detent.runners.alert import service_fault  # late: few manifests have alerts
+
+    message, advice = service_fault(address)
+    if message:
+        yield Problem(path, message, advice=advice)
 
 
 def _check_around(work: Command | Call) -> list[Problem]:
@@ -124,13 +138,19 @@ def _is_user(name: str) -> bool:
 def _check_secrets(refs: tuple[str, ...], host: Host) -> Iterator[Problem]:
     if not refs:
         return
-    from detent.runners.secrets import resolve  # late: few manifests sign requests
+    from detent.runners.secrets import SECRET_MIN  # late: few manifests sign requests
 
-    resolved = resolve(refs, host.secrets, host.env)
-    end = "" if resolved.secrets else "; requests cannot be signed without a secret"
-    for warning in resolved.warnings:
+    found = [*_unresolved(refs, host, "auth/secret_refs", SECRET_MIN)]
+    end = "; requests cannot be signed without a secret" if len(found) == len(refs) else ""
+    yield from (problem._replace(message=problem.message + end) for problem in found)
+
+
+def _unresolved(refs: tuple[str, ...], host: Host, path: str, least: int) -> Iterator[Problem]:
+    from detent.runners.secrets import resolve
+
+    for warning in resolve(refs, host.secrets, host.env, least).warnings:
         advice = "set it where the node is started, or fix the reference"
-        yield Problem("auth/secret_refs", warning + end, code="secret-unresolved", advice=advice)
+        yield Problem(path, warning, code="secret-unresolved", advice=advice)
 
 
 def _check_function(call: Call, host: Host) -> Iterator[Problem]:

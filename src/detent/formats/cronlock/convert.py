@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from detent.errors import UsageError
 from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_name, slug, unique
 from detent.formats.cronlock.texts import Texts, parse_duration
+from detent.manifest.alerts import service_of
 from detent.manifest.fields import TIMEOUT_MAX_S
 from detent.manifest.problems import ManifestError, Problem, line_of
 from detent.rules.trust import CLAIM_MIN_S
@@ -251,7 +252,7 @@ class _Converter:
     def _hook(self, path: str, given: Any) -> Any:
         """Return a hook.  In cronlock it is always a command, even if it looks like a URL."""
         command = self._command(path, given)
-        if type(command) is str and command.startswith(("http://", "https://", "-")):
+        if type(command) is str and (command.startswith(("http://", "https://", "-")) or service_of(command)):
             command = ["/bin/sh", "-c", command]
         return [command] if type(command) is list else command
 

@@ -2,10 +2,11 @@
 
 1. Descriptor 0 is a socket to the warden, with a line of JSON each way; the function finds /dev/null there.
    The child first sends `{}`: it is ready.  A request is `{"id", "function", "args", "env",
-   "previous_success", "keeps"}`, or has `calls`: a batch of messages (`child_batch`), whose answers are lines
-   that begin with `[`.  The answer to a request is `{"id", "status", "error", "result", "last", "took_s"}`,
-   where `last` says why the child exits after it, if it does.  The first line of the warden may be the node's
-   store: `{"store"}`.  `IMPORTING` and `IMPORTED` surround imports: the timeout of a call begins after them.
+   "previous_success", "keeps", "trace"}`, or has `calls`: a batch of messages (`child_batch`), whose answers
+   are lines that begin with `[`.  The answer to a request is `{"id", "status", "error", "result", "last",
+   "took_s"}`, where `last` says why the child exits after it, if it does.  The first line of the warden may
+   be the node's store: `{"store"}`.  `IMPORTING` and `IMPORTED` surround imports: the timeout of a call
+   begins after them.
 2. The output of a call, by print, logging, C or its processes, goes to descriptors 1 and 2, and so to the
    warden. It is flushed before the answer, so that it is not mixed with that of the next call.  Logging of
    INFO and above goes to stderr, unless the app configures it otherwise.
@@ -34,6 +35,7 @@ from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.function import CallEnd, bind, end_of_raise, end_of_return, find
 from detent.runners.call.leftovers import GRACE_S, Leftovers, named, working
 from detent.runners.call.store import NodeStore, set_store
+from detent.runners.call.trace import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,9 +182,10 @@ class Child:
             return fire_of(request["env"], request["previous_success"])
 
         args, named = bind(function, request["args"], fire)
-        with self.interrupted_by(interrupt):
-            value = run_call(function, args, named)
-        return self._await(value) if hasattr(value, "__await__") else value
+        with within(request["trace"], request["function"], exports=True):
+            with self.interrupted_by(interrupt):
+                value = run_call(function, args, named)
+            return self._await(value) if hasattr(value, "__await__") else value
 
     def _await(self, value: Any) -> object:
         import asyncio  # late: it takes as long as all other imports together

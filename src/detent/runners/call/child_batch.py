@@ -17,13 +17,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.clock import monotonic
 from detent.runners.call.child import interrupt, set_up_logging
 from detent.runners.call.django_setup import await_call, run_call
 from detent.runners.call.function import CallEnd, bind, end_of_raise, end_of_return, find, is_async
+from detent.runners.call.trace import within
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,6 +54,7 @@ class Message(NamedTuple):
     fence: int
     node: str
     previous_success: float | None
+    trace: str  # W3C `traceparent`, or ""
     args: Any
 
     def fire(self) -> Any:
@@ -154,11 +156,13 @@ class Batch:
         with self._child.interrupted_by(interrupt):
             function = self._found.get(name) or self._find(name)
             args, named = bind(function, message.args, message.fire)
-            value = run_call(function, args, named)
-            if value is None or not hasattr(value, "__await__"):
-                return value
-            is_later = self._at_once and is_async(function)
-            return _ToAwait(value) if is_later else _runner().run(await_call(value))
+            if self._at_once and is_async(function):
+                return _ToAwait(run_call(function, args, named))
+            with within(message.trace, name, exports=True):
+                value = run_call(function, args, named)
+                if value is None or not hasattr(value, "__await__"):
+                    return value
+                return _runner().run(await_call(value), context=copy_context())
 
     def _find(self, name: str) -> Callable[..., Any]:
         try:
@@ -252,7 +256,8 @@ class Batch:
         _TAIL.set(tail)  # in the context of this asyncio task
         try:
             async with asyncio.timeout(message.timeout_s or None) as limit:
-                end = _returned(await await_call(value), message)
+                with within(message.trace, message.function):
+                    end = _returned(await await_call(value), message)
         except BaseException as error:
             end = _raised(error)
             if limit.expired():

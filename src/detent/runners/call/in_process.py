@@ -38,6 +38,7 @@ from detent.runners.call.function import (
     is_async,
 )
 from detent.runners.call.threads import threads
+from detent.runners.call.trace import within
 from detent.runners.lifeline import TAIL_MAX
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -59,10 +60,11 @@ def _search_here() -> None:
 class InProcessCall:
     """A call in this process; the caller keeps it until it has ended."""
 
-    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_keeps", "_task", "tail")
+    __slots__ = ("_call", "_cancel", "_ended", "_fire", "_is_cancelled", "_keeps", "_task", "tail", "trace")
 
     def __init__(self, call: Call, fire: Callable[[], Fire], *, keeps: bool = False) -> None:
         self._call, self._fire = call, fire
+        self.trace = ""  # W3C `traceparent`
         self._keeps = keeps  # whether the caller wants its result
         self.tail = b""  # the end of what it logged
         self._cancel: Callable[[], object] = _nothing
@@ -94,8 +96,9 @@ class InProcessCall:
         threading.current_thread().name = f"detent-call-{self._call.function}"
         _LOG.set(self)
         try:
-            value = self._call_function()
-            value = asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
+            with within(self.trace, self._call.function):
+                value = self._call_function()
+                value = asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
             end = end_of_return(value, keeps=self._keeps)
         except BaseException as error:
             end = end_of_raise(error)
@@ -120,7 +123,9 @@ class InProcessCall:
         _LOG.set(self)
         try:
             self._let_cancel(loop)
-            end = end_of_return(await await_call(self._call_function()), keeps=self._keeps)
+            with within(self.trace, self._call.function):
+                value = await await_call(self._call_function())
+            end = end_of_return(value, keeps=self._keeps)
         except BaseException as error:
             end = end_of_raise(error)
         self._finish(end)

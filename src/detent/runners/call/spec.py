@@ -78,7 +78,7 @@ def setup_of(store: NodeStore, user: str) -> str:
     return json.dumps({"store": store.withheld() if user else store})
 
 
-def call_spec(claim: Claim, call: Call, pool: PoolSpec) -> CallSpec:
+def call_spec(claim: Claim, call: Call, pool: PoolSpec, trace: str = "") -> CallSpec:
     id, variables = attempt_id(claim), fire_env(claim)
     about = {
         "id": id,
@@ -86,6 +86,7 @@ def call_spec(claim: Claim, call: Call, pool: PoolSpec) -> CallSpec:
         "env": variables,
         "previous_success": previous_success(claim),
         "keeps": keeps_result(claim),
+        "trace": trace,
     }
     return CallSpec(
         id=id,

@@ -8,36 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from detent.clock import instant
 from detent.model import Ask, Claim, Grants, Rate
-from detent.rules.breakers import Circuit, circuit_of, circuit_text
+from detent.rules.breakers import circuit_of, circuit_text
 from detent.rules.decide import Decision, JobFacts, Lane, Room, View, decide, late_hooks_of
 from detent.rules.lanes import LATE_S
 from detent.rules.rates import KEEP_S, Charge, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE
-from detent.stores.engine.driver import (
-    Asked,
-    Cell,
-    Cells,
-    Drop,
-    Due,
-    Expect,
-    Expired,
-    Fires,
-    Group,
-    Jobs,
-    JobState,
-    LaneMembers,
-    LastAsk,
-    Next,
-    Place,
-    Progress,
-    Read,
-    SetCell,
-    Upcoming,
-    Wake,
-    Write,
-)
+from detent.stores.encoding import instant_of
+from detent.stores.engine import driver
+from detent.stores.engine.driver import NO_JOB, Cells, Group, Place, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX, WAKE
 from detent.stores.engine.record import Record, Tier, claim_of, open_fire
 from detent.stores.engine.stream import Stream
@@ -52,9 +31,8 @@ CHARGE_PREFIX = "charge/"  # of the cell with the charges of a rate
 NEVER_S = 1e12  # a longer wait is none
 TIERS: tuple[Tier, ...] = ("judged", "plain", "hook")
 
-Far = dict[
-    tuple[str, str, str, Tier], Place
-]  # app, node, queue and tier -> how far an ask without success has read
+# App, node, queue and tier -> how far an ask without success has read.
+Far = dict[tuple[str, str, str, Tier], Place]
 
 
 class Claiming:
@@ -70,20 +48,20 @@ class Claiming:
     def answer(self) -> tuple[Grants, dict[str, Record]]:
         """Returns the grants, and the records of the claims as they are now."""
         unit, ask = self._unit, self._ask
-        reads: list[Read] = [Cells(prefix=NOTE_PREFIX + PAUSE), Cells(prefix=NOTE_PREFIX + RATE)]
-        reads += [LastAsk(ask.node), Asked(ask.node, ask.number), Next(self._queues), Expired(None, PAGE)]
-        reads += [Expired(queue, EXPIRED_MAX) for queue in self._queues]
-        reads += [Asked(node) for node in ask.dead]
+        reads: list[driver.Read] = [Cells(prefix=NOTE_PREFIX + PAUSE), Cells(prefix=NOTE_PREFIX + RATE)]
+        reads += [driver.LastAsk(ask.node), driver.Asked(ask.node, ask.number)]
+        reads += [driver.Next(self._queues), driver.Expired(None, PAGE)]
+        reads += [driver.Expired(queue, EXPIRED_MAX) for queue in self._queues]
+        reads += [driver.Asked(node) for node in ask.dead]
         streams = [(queue, tier) for queue in self._queues for tier in TIERS]
-        reads += [Due(tier, queue, self._first_page(tier)) for queue, tier in streams]
+        reads += [driver.Due(tier, queue, self._first_page(tier)) for queue, tier in streams]
         pauses, rates, last_ask, mine, upcoming, stale, *found = unit.look(*reads)
-        assert unit.header
-        if ask.number <= last_ask or unit.steady < unit.header.quarantined_until:
-            return self._answer_again(mine, upcoming)
         self._view = view = View(unit.now, unit.steady)
         view.pauses = _live_notes(pauses, PAUSE, unit.steady)
         view.rates = {name: rate_of(text) for name, text in _live_notes(rates, RATE, unit.steady).items()}
         self._upcoming, self._stale = upcoming, stale
+        if ask.number <= last_ask or unit.steady < unit.header.quarantined_until:
+            return self._answer_again(mine)
         count = len(self._queues)
         dead = self._declare_dead(found[count : count + len(ask.dead)])
         self._decide([one for page in found[:count] for one in page] + dead)
@@ -117,7 +95,7 @@ class Claiming:
         young = Place(self._view.now - LATE_S, 0.0, "")
         streams = [
             Stream(
-                (Due(tier, queue, self._page(tier)), self._first_page(tier)),
+                (driver.Due(tier, queue, self._page(tier)), self._first_page(tier)),
                 pages[tier],
                 [young, self._far.get(self._name(queue, tier))],
             )
@@ -169,7 +147,7 @@ class Claiming:
         lanes |= {one.fire.lane for one in self._stale if one.fire.queue not in self._queues}
         if not (lanes := lanes - {""}):
             return []
-        (members,) = self._unit.look(LaneMembers(tuple(sorted(lanes)), parked=WAKE))
+        (members,) = self._unit.look(driver.LaneMembers(tuple(sorted(lanes)), parked=WAKE))
         parked = [
             one for page in members.values() for one in page if one.is_parked and one.fire.queue == queue
         ]
@@ -192,67 +170,47 @@ class Claiming:
 
     def _widen(self, due: Sequence[Record]) -> None:
         """Read what the decisions about these fires depend on, and is not in the view yet."""
-        unit, view = self._unit, self._view
-        lanes: dict[str, bool] = {}  # lane -> whether its fires replace each other
-        jobs: dict[str, None] = {}
-        names: dict[str, None] = {}
-        for fire in (one.fire for one in due):
-            if fire.lane and fire.lane not in view.lanes:
-                lanes[fire.lane] = lanes.get(fire.lane, False) or fire.policy.concurrency == "Replace"
-            if fire.job not in view.jobs:
-                jobs[fire.job] = None
-            rate, charged_to = view.rate_of(fire)
-            if rate and charged_to not in view.charges:
-                names[CHARGE_PREFIX + charged_to] = None
-            if fire.policy.breaker and fire.policy.breaker not in view.circuits:
-                names[f"{NOTE_PREFIX}{BREAKER}{fire.policy.breaker}"] = None
-        queues = {without_priority(queue) for queue in self._queues} & set(view.rates)
-        names |= dict.fromkeys(CHARGE_PREFIX + queue for queue in queues if queue not in view.charges)
-        names |= dict.fromkeys(LANE_PREFIX + lane for lane in lanes)
-        if not (lanes or jobs or names):
+        unit, view, fires = self._unit, self._view, [one.fire for one in due]
+        lanes = dict.fromkeys(fire.lane for fire in fires if fire.lane and fire.lane not in view.lanes)
+        jobs = dict.fromkeys(fire.job for fire in fires if fire.job not in view.jobs)
+        names = [view.rate_of(fire)[1] for fire in fires] if view.rates else []
+        names += [without_priority(queue) for queue in self._queues if without_priority(queue) in view.rates]
+        charges = dict.fromkeys(name for name in names if name and name not in view.charges)
+        breakers = dict.fromkeys(fire.policy.breaker for fire in fires)
+        breakers = {name: None for name in breakers if name and name not in view.circuits}
+        if not (lanes or jobs or charges or breakers):
             return
-        replacing = tuple(lane for lane, replaces in lanes.items() if replaces)
-        others = tuple(lane for lane, replaces in lanes.items() if not replaces)
-        _, states, *members = unit.look(
-            Cells(tuple(names)),
-            Jobs(tuple(jobs), newest=True),
-            LaneMembers(others),
-            LaneMembers(replacing, rivals=RIVALS_MAX),
+        cells = [LANE_PREFIX + lane for lane in lanes] + [CHARGE_PREFIX + name for name in charges]
+        cells += [NOTE_PREFIX + BREAKER + name for name in breakers]
+        replacing = {fire.lane for fire in fires if fire.policy.concurrency == "Replace"}
+        _, states, members, rivals = unit.look(
+            Cells(tuple(cells)),
+            driver.Jobs(tuple(jobs), newest=True),
+            driver.LaneMembers(tuple(lane for lane in lanes if lane not in replacing)),
+            driver.LaneMembers(tuple(lane for lane in lanes if lane in replacing), rivals=RIVALS_MAX),
         )
-        self._keep_jobs(jobs, states)
-        self._keep_lanes(lanes, members[0] | members[1])
-        self._keep_gates(names)
-
-    def _keep_jobs(self, names: Iterable[str], states: Mapping[str, JobState]) -> None:
-        for name in names:
-            state = states.get(name)
-            planned_until = instant(state.at) if state and state.at is not None else None
-            newest = instant(state.newest_due) if state and state.newest_due is not None else None
-            self._view.jobs[name] = JobFacts(planned_until, newest)
-
-    def _keep_lanes(self, lanes: Iterable[str], members: Mapping[str, Sequence[Record]]) -> None:
-        view = self._view
+        for name in jobs:
+            state = states.get(name, NO_JOB)
+            view.jobs[name] = JobFacts(instant_of(state.at), instant_of(state.newest_due))
+        found = members | rivals
         for lane in lanes:
-            ours = {one.fire.key: one for one in members.get(lane, ())}
-            graces = live_graces(self._unit.cells[LANE_PREFIX + lane].text, view.steady)
-            open_fires = [open_fire(one, view.now, view.steady) for one in ours.values()]
+            ours = {one.fire.key: one for one in found.get(lane, ())}.values()
+            graces = live_graces(unit.cells[LANE_PREFIX + lane].text, view.steady)
+            open_fires = [open_fire(one, view.now, view.steady) for one in ours]
             view.lanes[lane] = Lane(open_fires, [end for end, _ in graces])
+        for name in charges:
+            view.charges[name] = read_charges(unit.cells[CHARGE_PREFIX + name].text)
+        view.circuits |= {name: circuit_of(unit.note(BREAKER + name)) for name in breakers}
+        self._look_for_probes(breakers)
 
-    def _keep_gates(self, names: Iterable[str]) -> None:
-        unit, view, probes = self._unit, self._view, dict[str, Circuit]()
-        for name in names:
-            if name.startswith(CHARGE_PREFIX):
-                view.charges[name.removeprefix(CHARGE_PREFIX)] = read_charges(unit.cells[name].text)
-            elif name.startswith(NOTE_PREFIX):
-                breaker = name.removeprefix(NOTE_PREFIX + BREAKER)
-                view.circuits[breaker] = circuit = circuit_of(live_note(unit.cells[name].text, view.steady))
-                if circuit.probe:
-                    probes[breaker] = circuit
+    def _look_for_probes(self, breakers: Iterable[str]) -> None:
+        unit, view = self._unit, self._view
+        probes = {name: view.circuits[name].probe for name in breakers if view.circuits[name].probe}
         if probes:
-            unit.look(Fires(tuple(circuit.probe for circuit in probes.values())))
-        for breaker, circuit in probes.items():
-            probe = unit.records.get(circuit.probe)
-            view.probing[breaker] = bool(probe and probe.is_live(view.steady) and probe.disposition is None)
+            unit.look(driver.Fires(tuple(probes.values())))
+        for name, key in probes.items():
+            probe = unit.records.get(key)
+            view.probing[name] = bool(probe and probe.is_live(view.steady) and probe.disposition is None)
 
     # Committing.
 
@@ -271,8 +229,7 @@ class Claiming:
             groups.append(
                 Group(wakes=[Wake(lane=lane, most=PASSED_BY_WAKE) for lane in sorted(view.passed_by)])
             )
-        assert unit.header
-        expect = Expect(
+        expect = driver.Expect(
             ask=(ask.node, ask.number),
             generation=unit.header.generation,
             controls=unit.header.controls,
@@ -298,7 +255,7 @@ class Claiming:
     def _group(self, decisions: Sequence[Decision], fences: Mapping[str, int]) -> Group:
         unit, ask, view = self._unit, self._ask, self._view
         touches = sorted({name for one in decisions for name in one.touches})
-        drops: list[Drop] = []
+        drops: list[driver.Drop] = []
         reached: dict[str, float] = {}
         lanes: set[str] = set()
         for one in decisions:
@@ -309,7 +266,7 @@ class Claiming:
                 due = record.fire.due_at.timestamp()
                 reached[record.fire.job] = max(due, reached.get(record.fire.job, due))
             if one.step == "run":
-                drops += [Drop(key, None) for key in late_hooks_of(record.fire)]
+                drops += [driver.Drop(key, None) for key in late_hooks_of(record.fire)]
             _apply(one, record, ask, view, fences.get(one.key, 0))
         return Group(
             writes=[
@@ -318,7 +275,7 @@ class Claiming:
             ],
             drops=drops,
             cells=[self._cell(name) for name in touches],
-            progress=[Progress(job, reached=at) for job, at in reached.items()],
+            progress=[driver.Progress(job, reached=at) for job, at in reached.items()],
             wakes=[Wake(lane=lane, most=WAKE) for lane in sorted(lanes)],
         )
 
@@ -342,32 +299,24 @@ class Claiming:
 
     # Answering.
 
-    def _answer_again(self, mine: Sequence[Record], upcoming: Upcoming) -> tuple[Grants, dict[str, Record]]:
+    def _answer_again(self, mine: Sequence[Record]) -> tuple[Grants, dict[str, Record]]:
         """Renew and return the claims that this ask already got."""
         unit, live = self._unit, [one for one in mine if one.is_live(self._unit.steady)]
-        self._view, self._upcoming = View(unit.now, unit.steady), upcoming
-        rates = {name: cell for name, cell in unit.cells.items() if name.startswith(NOTE_PREFIX + RATE)}
-        self._view.rates = {
-            name: rate_of(text) for name, text in _live_notes(rates, RATE, unit.steady).items()
-        }
         self._widen([])
-        unit.look(Jobs(tuple({one.fire.job for one in live})))
+        unit.look(driver.Jobs(tuple({one.fire.job for one in live})))
         for record in live:
             record.expires = unit.steady + record.ttl_s
             unit.write(record, must_live=True)
         if committed := unit.commit():
             for record in live:
                 record.version = committed.version
-        assert unit.header
         left_s = unit.header.quarantined_until - unit.steady
         claims = [self._claim_of(one) for one in live]
-        return self._grants(claims, left_s if left_s > 0 else self._next_in_s()), {
-            one.fire.key: one for one in live
-        }
+        grants = self._grants(claims, left_s if left_s > 0 else self._next_in_s())
+        return grants, {one.fire.key: one for one in live}
 
     def _grants(self, claims: Sequence[Claim], next_in_s: float) -> Grants:
-        assert self._unit.header
-        return Grants(tuple(claims), instant(self._unit.now), next_in_s, self._unit.header.epoch)
+        return Grants(tuple(claims), self._view.now_at, next_in_s, self._unit.epoch)
 
     def _claim_of(self, record: Record) -> Claim:
         return claim_of(record, self._unit.now + record.ttl_s, self._unit.jobs[record.fire.job].succeeded)
@@ -437,7 +386,7 @@ def charges_text(charges: Sequence[Charge], rate: Rate) -> str:
     return json.dumps([max(span_s(rate), KEEP_S), charges])
 
 
-def _live_notes(cells: Mapping[str, Cell], prefix: str, steady: float) -> dict[str, str]:
+def _live_notes(cells: Mapping[str, driver.Cell], prefix: str, steady: float) -> dict[str, str]:
     """The notes that have not expired, by their name without the prefix."""
     notes = {
         name.removeprefix(NOTE_PREFIX + prefix): live_note(cell.text, steady) for name, cell in cells.items()

@@ -12,11 +12,11 @@ after a delay (`moves_with_clock`), and unparks all.  When it may have lost data
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from detent.model import Attempt, Found, Query, Size
+from detent.model import Attempt, Found, Query, Row, Size, Tally
 from detent.stores.engine.record import Record, Tier
 
 VIEW_S = 4.0  # a commit is refused if its look is older; on a slow network each look takes a second
@@ -31,6 +31,9 @@ class Header(NamedTuple):
     quarantined_until: float = 0.0  # on the steady clock; nothing is granted before
     generation: int = 0  # of the app's jobs
     controls: int = 0  # grows with every change of a pause or a rate
+
+
+NO_HEADER = Header(0.0, 0.0, "")  # of a unit of work that has not looked
 
 
 class Place(NamedTuple):
@@ -255,6 +258,12 @@ class Driver(Protocol):
     # Queries, by the driver's own indexes.
 
     def find(self, query: Query) -> Found: ...
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> Mapping[str, list[Row]]:
+        """Rows without attempts.  Jobs without fires may be missing."""
+
+    def tally(self, app: str, starts: range) -> Iterable[Tally]:
+        """Count the fires that ended in these intervals, which start at Unix seconds; in any order."""
 
     def count(self, app: str, queues: Sequence[str]) -> Mapping[str, Size]: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -22,13 +23,16 @@ from detent.model import (
     Query,
     Rate,
     Report,
+    Row,
     Size,
+    Tally,
     Usage,
     Verdict,
     Watermarks,
 )
 from detent.rules.rates import charged, usage
-from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of
+from detent.rules.tallies import in_order, intervals
+from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
 from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far, charges_text, read_charges
 from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
 from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
@@ -36,6 +40,7 @@ from detent.stores.engine.planning import advance, set_jobs, watermarks
 from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Conflict, Unit, live_note
 
+S = TypeVar("S")
 T = TypeVar("T")
 TRIES = 12  # of a unit of work that others interfere with
 KNOWN_MAX = 20_000  # records of granted claims that a process remembers
@@ -65,12 +70,10 @@ class Engine:
         return self._run(app, lambda unit: advance(unit, plans))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        fresh: set[int] = set()
-        for app, places in _by_app([fire.job for fire in fires]).items():
-            some = [fires[place] for place in places]
-            done = self._run(app, partial(_put, fires=some, delay_s=delay_s))
-            fresh.update(place for place, is_fresh in zip(places, done, strict=True) if is_fresh)
-        return [place in fresh for place in range(len(fires))]
+        def act(app: str, some: Sequence[Fire]) -> list[bool]:
+            return self._run(app, partial(_put, fires=some, delay_s=delay_s))
+
+        return _each_app(fires, [fire.job for fire in fires], act)
 
     # Running.
 
@@ -80,20 +83,18 @@ class Engine:
         return grants
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
-        def step(unit: Unit, places: Sequence[int]) -> list[Outcome | None]:
-            some = [claims[place] for place in places]
+        def step(unit: Unit, some: Sequence[Claim]) -> list[Outcome | None]:
             read_claims(unit, some)
             return [renew(unit, claim) for claim in some]
 
-        return self._each_claim(claims, step, finishes=False)
+        return self._each_claim(claims, claims, step, finishes=False)
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
-        def step(unit: Unit, places: Sequence[int]) -> list[Verdict | None]:
-            some = [reports[place] for place in places]
+        def step(unit: Unit, some: Sequence[Report]) -> list[Verdict | None]:
             read_reports(unit, some)
             return [finish(unit, report) for report in some]
 
-        return self._each_claim([report.claim for report in reports], step, finishes=True)
+        return self._each_claim(reports, [report.claim for report in reports], step, finishes=True)
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
         with self.driver.hand(ask.app):
@@ -132,16 +133,16 @@ class Engine:
         self._run(app, step)
 
     def forget(self, keys: Sequence[str]) -> int:
-        def step(unit: Unit, keys: set[str]) -> int:
+        def step(unit: Unit, keys: Sequence[str]) -> list[bool]:
             (records,) = unit.look(Fires(tuple(keys)))
-            gone = [one for one in records if one.state == "over" and one.fire.origin != "schedule"]
-            for record in gone:
-                unit.drop(record)
+            for record in records:
+                if record.state == "over" and record.fire.origin != "schedule":
+                    unit.drop(record)
             unit.commit()
-            return len(gone)
+            return [key in unit.drops for key in keys]
 
-        by_app = _by_app(keys).items()
-        return sum(self._run(app, partial(step, keys={keys[n] for n in places})) for app, places in by_app)
+        unique = tuple(dict.fromkeys(keys))
+        return sum(_each_app(unique, unique, lambda app, some: self._run(app, partial(step, keys=some))))
 
     def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
         return dict(self.driver.count(app, queues))
@@ -150,6 +151,16 @@ class Engine:
 
     def find(self, query: Query) -> Found:
         return self.driver.find(query)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int = 20) -> dict[str, list[Row]]:
+        check_newest(jobs, each)
+        ours = [job for job in dict.fromkeys(jobs) if app_of(job) == app]
+        found = self.driver.newest(app, ours, each) if ours else {}
+        return {job: found.get(job, []) for job in jobs}
+
+    def tally(self, app: str, since: datetime, until: datetime, step_s: int = 60) -> list[Tally]:
+        starts = intervals(since, until, step_s)
+        return in_order(self.driver.tally(app, starts)) if starts else []
 
     def apps(self) -> list[str]:
         return self.driver.apps()
@@ -203,18 +214,20 @@ class Engine:
 
     def _each_claim(
         self,
+        items: Sequence[S],
         claims: Sequence[Claim],
-        step: Callable[[Unit, Sequence[int]], list[T | None]],
+        step: Callable[[Unit, Sequence[S]], list[T | None]],
         *,
         finishes: bool,
     ) -> list[T | None]:
-        answers: dict[int, T | None] = {}
-        for app, places in _by_app([claim.fire.job for claim in claims]).items():
-            epoch, known = self._known_epoch, self._recall([claims[place] for place in places])
+        """Run a unit of work for the items of each app, which are claims or have claims."""
 
-            def run(unit: Unit, places: list[int] = places, epoch: str = epoch) -> list[T | None]:
+        def act(app: str, pairs: Sequence[tuple[S, Claim]]) -> list[T | None]:
+            epoch, known = self._known_epoch, self._recall([claim for _, claim in pairs])
+
+            def run(unit: Unit) -> list[T | None]:
                 is_remembered = bool(unit.records)
-                found = step(unit, places)
+                found = step(unit, [item for item, _ in pairs])
                 if is_remembered and unit.epoch != epoch:
                     raise Conflict
                 records = [write.record for write in unit.writes.values()]
@@ -222,8 +235,10 @@ class Engine:
                     self._commit_claims(unit, records, finishes=finishes)
                 return found
 
-            answers.update(zip(places, self._run(app, run, known), strict=True))
-        return [answers[place] for place in range(len(claims))]
+            return self._run(app, run, known)
+
+        pairs = list(zip(items, claims, strict=True))
+        return _each_app(pairs, [claim.fire.job for claim in claims], act)
 
     def _commit_claims(self, unit: Unit, records: Sequence[Record], *, finishes: bool) -> None:
         """Wakes the nodes if fires follow, or if a fire may wait for a lane that it takes over."""
@@ -265,9 +280,14 @@ def _put(unit: Unit, fires: Sequence[Fire], delay_s: float) -> list[bool]:
     ]
 
 
-def _by_app(names: Sequence[str]) -> dict[str, list[int]]:
-    """The places of the names of each app."""
+def _each_app(
+    items: Sequence[S], names: Sequence[str], act: Callable[[str, Sequence[S]], list[T]]
+) -> list[T]:
+    """Act on the items of each app, which their names begin with.  Returns the answers in their order."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(app_of(name), []).append(place)
-    return places
+    answers: dict[int, T] = {}
+    for app, some in places.items():
+        answers.update(zip(some, act(app, [items[place] for place in some]), strict=True))
+    return [answers[place] for place in range(len(items))]

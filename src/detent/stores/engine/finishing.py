@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detent.model import Claim, Fire, Outcome, Report, Verdict
+from detent.rules.alerts import after_sending, judge_alert, trouble_of, trouble_text
 from detent.rules.breakers import after_attempt, circuit_of, circuit_text
 from detent.rules.outcomes import CLAIM_GONE
-from detent.stores.base import BREAKER, NOTE_PREFIX
+from detent.rules.pings import ping_delay_s, start_ping_of
+from detent.stores.base import BREAKER, NOTE_PREFIX, alert_note, is_repeated_alert
 from detent.stores.engine.driver import Cells, Fires, Progress, Wake
 from detent.stores.engine.record import Record, attempt_of
 from detent.stores.engine.unit import Conflict, Unit, graces_text, live_graces
@@ -28,8 +30,16 @@ def read_reports(unit: Unit, reports: Sequence[Report]) -> None:
             names.append(f"{NOTE_PREFIX}{BREAKER}{fire.policy.breaker}")
         if fire.lane and fire.policy.grace_s:
             names.append(LANE_PREFIX + fire.lane)
-    reused = [one.key for report in reports for one in report.follow if one.policy.unique_s]
-    keys = (*_unknown(unit, [report.claim for report in reports]), *reused)
+    follow = [one for report in reports for one in report.follow]
+    hooks = [*follow, *(report.claim.fire for report in reports)]
+    names += [f"{NOTE_PREFIX}{alert_note(one)}" for one in hooks if is_repeated_alert(one)]
+    reused = [one.key for one in follow if one.policy.unique_s]
+    pings = [key for key in (start_ping_of(report.claim.fire) for report in reports) if key]
+    keys = (
+        *_unknown(unit, [report.claim for report in reports]),
+        *reused,
+        *(key for key in pings if key not in unit.records),
+    )
     unit.look(Fires(tuple(dict.fromkeys(keys))), Cells(tuple(dict.fromkeys(names))))
 
 
@@ -80,8 +90,32 @@ def _settle(unit: Unit, record: Record, report: Report) -> None:
         record.verdict = verdict
         make_pending(record, unit.now + verdict.again_in_s)
     unit.write(record, attempt)
+    if record.state == "over":
+        _follow(unit, report.claim.fire, record.verdict.outcome, follow)
+
+
+def _follow(unit: Unit, fire: Fire, outcome: Outcome, follow: Sequence[Fire]) -> None:
+    """Record the fires that follow the end of this one, and what the addresses of alerts know then."""
+    if is_repeated_alert(fire):
+        name = alert_note(fire)
+        _keep_trouble(unit, name, trouble_text(after_sending(trouble_of(unit.note(name)), outcome)))
+    start = unit.records.get(start_ping_of(fire))
+    if start and start.state == "pending":
+        unit.drop(start)
     for one in follow:
-        unit.replace(one, unit.now)
+        hook: Fire | None = one
+        if is_repeated_alert(one):
+            name = alert_note(one)
+            trouble, hook = judge_alert(one, trouble_of(unit.note(name)), unit.now)
+            _keep_trouble(unit, name, trouble_text(trouble))
+        if hook:
+            is_being_sent = start is not None and start.state == "claimed"
+            unit.replace(hook, unit.now + ping_delay_s(hook, is_being_sent))
+
+
+def _keep_trouble(unit: Unit, name: str, text: str) -> None:
+    if text != unit.note(name):
+        unit.set_read_note(name, text)
 
 
 def make_pending(record: Record, run_at: float) -> None:

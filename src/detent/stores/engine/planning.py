@@ -7,18 +7,9 @@ from collections.abc import Mapping, Sequence
 from detent.clock import instant
 from detent.model import Plan, Watermark, Watermarks
 from detent.stores.base import GONE, NOTE_PREFIX, RETURN_S, continues, is_planned, resume_at
-from detent.stores.engine.driver import (
-    NO_JOB,
-    Cells,
-    Expect,
-    Group,
-    Jobs,
-    JobState,
-    Planned,
-    SetJob,
-    Wake,
-    Write,
-)
+from detent.stores.encoding import instant_of
+from detent.stores.engine import driver
+from detent.stores.engine.driver import NO_JOB, Cells, Group, Jobs, JobState, SetJob, Wake, Write
 from detent.stores.engine.finishing import WAKE
 from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Unit
@@ -26,7 +17,6 @@ from detent.stores.engine.unit import Unit
 
 def set_jobs(unit: Unit, seen: int, revisions: Mapping[str, str]) -> Watermarks:
     unit.look(Jobs())
-    assert unit.header
     in_force = {name: state for name, state in unit.jobs.items() if state.at is not None}
     if seen != unit.header.generation or revisions == {name: job.revision for name, job in in_force.items()}:
         return watermarks(unit, in_force)
@@ -36,10 +26,12 @@ def set_jobs(unit: Unit, seen: int, revisions: Mapping[str, str]) -> Watermarks:
     ]
     _remove(unit, removed)
     _revise(unit, {name: revisions[name] for name in changed})
-    committed = unit.commit(Expect(generation=seen, new_generation=True, wakes_nodes=True))
+    committed = unit.commit(driver.Expect(generation=seen, new_generation=True, wakes_nodes=True))
     assert committed
     after = {name: job for name, job in in_force.items() if name in revisions}
-    after |= {job.name: JobState(job.at, job.revision, 0) for job in unit.set_jobs if job.at is not None}
+    for job in unit.set_jobs:
+        if job.at is not None:
+            after[job.name] = unit.jobs[job.name]._replace(at=job.at, revision=job.revision)
     return watermarks(unit, after)._replace(generation=seen + 1)
 
 
@@ -58,7 +50,7 @@ def _revise(unit: Unit, revisions: Mapping[str, str]) -> None:
         return
     names = tuple(revisions)
     records, *_ = unit.look(
-        Planned(names), Cells(tuple(f"{NOTE_PREFIX}{GONE}{name}" for name in names)), Jobs(names)
+        driver.Planned(names), Cells(tuple(f"{NOTE_PREFIX}{GONE}{name}" for name in names)), Jobs(names)
     )
     planned: dict[str, list[Record]] = {}
     for record in records:
@@ -66,8 +58,8 @@ def _revise(unit: Unit, revisions: Mapping[str, str]) -> None:
             planned.setdefault(record.fire.job, []).append(record)
     for name, revision in revisions.items():
         job, gone = unit.jobs[name], unit.note(GONE + name)
-        ended_at = instant(job.at) if job.at is not None else instant(float(gone)) if gone else None
-        reached_at = None if job.reached is None else instant(job.reached)
+        ended_at = instant_of(gone or None) if job.at is None else instant(job.at)
+        reached_at = instant_of(job.reached)
         ours = planned.get(name, [])
         starts = [one.fire.first_at or one.fire.due_at for one in ours if one.fire.origin == "schedule"]
         first_at = min((at for at in starts if not reached_at or at > reached_at), default=None)
@@ -100,19 +92,20 @@ def advance(unit: Unit, plans: Sequence[Plan]) -> Watermarks:
             )
         )
     if groups:
-        unit.commit_groups(Expect(longest_ttl_s=longest_ttl_s), groups)
+        unit.commit_groups(driver.Expect(longest_ttl_s=longest_ttl_s), groups)
     return watermarks(unit, {name: job._replace(at=at[name]) for name, job in unit.jobs.items()})
 
 
 def watermarks(unit: Unit, jobs: Mapping[str, JobState]) -> Watermarks:
-    assert unit.header
     left_s = unit.header.quarantined_until - unit.steady
     return Watermarks(
         now=instant(unit.now),
         epoch=unit.header.epoch,
         generation=unit.header.generation,
         by_job={
-            name: Watermark(instant(job.at), job.revision) for name, job in jobs.items() if job.at is not None
+            name: Watermark(instant(job.at), job.revision, instant_of(job.succeeded))
+            for name, job in jobs.items()
+            if job.at is not None
         },
         quarantined_until=instant(unit.now + left_s) if left_s > 0 else None,
     )

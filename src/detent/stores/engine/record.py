@@ -9,9 +9,8 @@ from detent.model import Attempt, Claim, Fire, Outcome, Report, Row, State, Verd
 from detent.rules.decide import is_plain
 from detent.rules.lanes import OpenFire
 
-Tier = Literal[
-    "plain", "judged", "hook"
-]  # how an ask finds it; hooks and plain messages have indexes of their own
+# How an ask finds it: hooks and plain messages have indexes of their own.
+Tier = Literal["plain", "judged", "hook"]
 
 
 class Record:

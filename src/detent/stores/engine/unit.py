@@ -9,32 +9,8 @@ from typing import Any
 from detent.model import Attempt, Fire
 from detent.rules.decide import late_hooks_of
 from detent.stores.base import NOTE_PREFIX, is_spent
-from detent.stores.engine.driver import (
-    NO_CELL,
-    NO_JOB,
-    Asked,
-    Cell,
-    Cells,
-    Committed,
-    Driver,
-    Drop,
-    Due,
-    Expect,
-    Expired,
-    Fires,
-    Group,
-    Header,
-    Jobs,
-    JobState,
-    LaneMembers,
-    Planned,
-    Progress,
-    Read,
-    SetCell,
-    SetJob,
-    Wake,
-    Write,
-)
+from detent.stores.engine import driver
+from detent.stores.engine.driver import NO_CELL, NO_HEADER, NO_JOB, Cell, Drop, Expect, Group, SetCell, Write
 from detent.stores.engine.record import Record
 
 
@@ -43,43 +19,46 @@ class Conflict(Exception):
 
 
 class Unit:
-    def __init__(self, driver: Driver, app: str, known: dict[str, Record] | None = None) -> None:
-        self.app, self._driver = app, driver
-        self.header: Header | None = None
+    def __init__(self, on: driver.Driver, app: str, known: dict[str, Record] | None = None) -> None:
+        self.app, self._driver = app, on
+        self.header = NO_HEADER
         self.records: dict[str, Record] = known or {}  # as read, or as they will be written
         self.remembered = frozenset(self.records)  # keys of records that this unit did not read
         self.cells: dict[str, Cell] = {}
-        self.jobs: dict[str, JobState] = {}
+        self.jobs: dict[str, driver.JobState] = {}
         self.writes: dict[str, Write] = {}
         self.drops: dict[str, Drop] = {}
         self.set_cells: dict[str, SetCell] = {}
-        self.set_jobs: list[SetJob] = []
-        self.progress: list[Progress] = []
-        self.wakes: list[Wake] = []
+        self.set_jobs: list[driver.SetJob] = []
+        self.progress: list[driver.Progress] = []
+        self.wakes: list[driver.Wake] = []
 
     # Reading.
 
-    def look(self, *reads: Read) -> list[Any]:
+    def look(self, *reads: driver.Read) -> list[Any]:
         """Read, and keep what was read.  Raises `Conflict` if it differs from what was read before (V3)."""
         header, replies = self._driver.look(self.app, reads)
-        if self.header and self.header[2:] != header[2:]:
+        if self.header is NO_HEADER:
+            self.header = header  # V4
+        elif self.header[2:] != header[2:]:
             raise Conflict
-        self.header = self.header or header  # V4
         return [self._keep(read, reply) for read, reply in zip(reads, replies, strict=True)]
 
-    def _keep(self, read: Read, reply: Any) -> Any:
+    def _keep(self, read: driver.Read, reply: Any) -> Any:
         match read:
-            case Due() | Expired() | Asked() | Fires() | Planned():
-                return [self._keep_record(record) for record in reply]
-            case LaneMembers():
+            case driver.LaneMembers():
                 return {lane: [self._keep_record(one) for one in records] for lane, records in reply.items()}
-            case Cells():
+            case driver.Cells():
                 for name in read.names:
                     self._keep_cell(name, reply.get(name, NO_CELL))
                 for name, cell in reply.items():
                     self._keep_cell(name, cell)
-            case Jobs():
+            case driver.Jobs():
                 self.jobs.update((name, reply.get(name, NO_JOB)) for name in (read.names or reply))
+            case driver.LastAsk() | driver.Next():
+                pass
+            case _:
+                return [self._keep_record(record) for record in reply]
         return reply
 
     def _keep_record(self, record: Record) -> Record:
@@ -94,20 +73,15 @@ class Unit:
 
     @property
     def now(self) -> float:
-        return self._header.wall
+        return self.header.wall
 
     @property
     def steady(self) -> float:
-        return self._header.steady
+        return self.header.steady
 
     @property
     def epoch(self) -> str:
-        return self._header.epoch
-
-    @property
-    def _header(self) -> Header:
-        assert self.header, "a unit of work looks before it decides"
-        return self.header
+        return self.header.epoch
 
     def note(self, name: str) -> str:
         """The text of a note that was read; "" if there is none."""
@@ -174,15 +148,15 @@ class Unit:
             tuple(self.wakes),
         )
 
-    def commit(self, expect: Expect | None = None) -> Committed | None:
+    def commit(self, expect: Expect | None = None) -> driver.Committed | None:
         """Commit what was staged, as a whole.  None: there was nothing to commit."""
         group = self.group()
         if not any(group) and not expect:
             return None
         return self.commit_groups(expect or Expect(), [group])
 
-    def commit_groups(self, expect: Expect, groups: Sequence[Group]) -> Committed:
-        if self.header:
+    def commit_groups(self, expect: Expect, groups: Sequence[Group]) -> driver.Committed:
+        if self.header is not NO_HEADER:
             expect = expect._replace(epoch=self.header.epoch, seen=self.header.steady)
         committed = self._driver.commit(self.app, expect, groups)
         if committed is None:

@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import compress
 from typing import Any
 
 from detent import clock
-from detent.model import DEAD, Attempt, Found, Query, Size
+from detent.model import Attempt, Found, Query, Row, Size, Tally
+from detent.rules.tallies import counted
 from detent.rules.trust import STEP_S
 from detent.stores.base import ORPHANS_TTL_S, REMEMBER_ASKS_S, app_of, leap
-from detent.stores.engine.driver import (
-    NO_CELL,
-    NO_JOB,
-    VIEW_S,
-    Asked,
-    Cell,
-    Cells,
-    Committed,
-    Due,
-    Expect,
-    Expired,
-    Fires,
-    Group,
-    Header,
-    Jobs,
-    JobState,
-    LaneMembers,
-    LastAsk,
-    Next,
-    Planned,
-    Read,
-    SetCell,
-    Upcoming,
-    Wake,
-    Write,
-    moves_with_clock,
-    place_of,
-)
+from detent.stores.engine import driver
+from detent.stores.engine.driver import NO_CELL, NO_JOB, Cell, Expect, Group, Header, JobState, place_of
 from detent.stores.engine.record import Record, row_of
-from detent.stores.search import select
-
-Bucket = tuple[str, ...]  # the name of an index
+from detent.stores.search import newest, select, sizes
 
 
 class State:
@@ -51,8 +25,8 @@ class State:
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
+        self.open: dict[str, Record] = {}  # those that are not over
         self.attempts: dict[str, list[Attempt]] = defaultdict(list)
-        self.index: dict[Bucket, dict[str, Record]] = defaultdict(dict)
         self.cells: dict[tuple[str, str], Cell] = {}
         self.jobs: dict[str, JobState] = {}
         self.asks: dict[str, tuple[int, float]] = {}  # node -> the number of its newest ask, and when
@@ -82,90 +56,62 @@ class MemoryDriver:
 
     # Look.
 
-    def look(self, app: str, reads: Sequence[Read]) -> tuple[Header, list[Any]]:
+    def look(self, app: str, reads: Sequence[driver.Read]) -> tuple[Header, list[Any]]:
         with self._changed:
             header = self._header(app)
-            return header, [self._read(app, read, header) for read in reads]
+            ours = [one for one in self.state.open.values() if app_of(one.fire.job) == app]
+            return header, [_copied(self._read(app, read, header, ours)) for read in reads]
 
     def _header(self, app: str) -> Header:
         state = self.state
         epoch, calm = str(self.epoch), self.quarantined_until
         return Header(self._now(), self._steady(), epoch, calm, state.generations[app], state.controls[app])
 
-    def _read(self, app: str, read: Read, header: Header) -> Any:
+    def _read(self, app: str, read: driver.Read, header: Header, ours: list[Record]) -> Any:
+        """The reply to a read.  `ours` are the open records of the app."""
         state, wall, steady = self.state, header.wall, header.steady
         match read:
-            case Due():
-                found = [r for r in self._all("pending", app, read.queue, read.tier) if r.look_at <= wall]
-                some = sorted(
-                    (one for one in found if not read.after or place_of(one) > read.after), key=place_of
-                )
-                return [one.copy() for one in some[: read.most]]
-            case Expired():
-                bucket = ("laned", app) if read.queue is None else ("claimed", app, read.queue)
-                found = [r for r in self._all(*bucket) if r.expires <= steady]
-                return [one.copy() for one in sorted(found, key=lambda one: one.expires)[: read.most]]
-            case Asked():
-                found = [r for r in self._all("node", read.node) if read.number in (None, r.ask)]
-                return [one.copy() for one in sorted(found, key=lambda one: one.id)]
-            case Fires():
-                return [state.records[key].copy() for key in read.keys if key in state.records]
-            case Planned():
-                found = [one for job in read.jobs for one in self._all("job", job)]
-                return [one.copy() for one in found if one.state == "pending" and not one.attempt]
-            case LaneMembers():
-                return {lane: [one.copy() for one in self._lane(lane, read, wall)] for lane in read.lanes}
-            case Jobs():
+            case driver.Due():
+                some = [r for r in ours if r.state == "pending" and r.look_at <= wall and r.tier == read.tier]
+                some = [r for r in some if r.fire.queue == read.queue]
+                some = [r for r in some if not read.after or place_of(r) > read.after]
+                return sorted(some, key=place_of)[: read.most]
+            case driver.Expired():
+                some = [r for r in ours if r.state == "claimed" and r.expires <= steady]
+                some = [
+                    r for r in some if (r.fire.lane if read.queue is None else r.fire.queue == read.queue)
+                ]
+                return sorted(some, key=lambda r: r.expires)[: read.most]
+            case driver.Asked():
+                some = [r for r in ours if r.state == "claimed" and r.node == read.node]
+                return sorted((r for r in some if read.number in (None, r.ask)), key=lambda r: r.id)
+            case driver.Fires():
+                return [state.records[key] for key in read.keys if key in state.records]
+            case driver.Planned():
+                jobs = set(read.jobs)
+                return [r for r in ours if r.fire.job in jobs and r.state == "pending" and not r.attempt]
+            case driver.LaneMembers():
+                return _lanes(read, ours, wall)
+            case driver.Jobs():
                 names = state.jobs if read.names is None else read.names
-                ours = {
-                    name: state.jobs[name] for name in names if name in state.jobs and app_of(name) == app
-                }
-                return (
-                    {name: self._with_newest(name, job, wall) for name, job in ours.items()}
-                    if read.newest
-                    else ours
-                )
-            case Cells(prefix=""):
+                jobs_read = {name: state.jobs[name] for name in names if name in state.jobs}
+                return _with_newest({n: job for n, job in jobs_read.items() if app_of(n) == app}, ours, wall)
+            case driver.Cells(prefix=""):
                 return {name: state.cells[app, name] for name in read.names if (app, name) in state.cells}
-            case Cells():
-                cells = state.cells.items()
-                return {
-                    name: cell for (of, name), cell in cells if of == app and name.startswith(read.prefix)
-                }
-            case LastAsk():
+            case driver.Cells():
+                cells = [(name, cell) for (of, name), cell in state.cells.items() if of == app]
+                return {name: cell for name, cell in cells if name.startswith(read.prefix)}
+            case driver.LastAsk():
                 return state.asks.get(read.node, (0, 0.0))[0]
-            case Next():
-                pending = [r.look_at for q in read.queues for r in self._pending(app, q) if r.look_at > wall]
-                claimed = [r.expires for q in read.queues for r in self._all("claimed", app, q)]
-                return Upcoming(
-                    min(pending, default=None), min((e for e in claimed if e > steady), default=None)
-                )
-
-    def _all(self, *bucket: str) -> list[Record]:
-        return list(self.state.index[bucket].values()) if bucket in self.state.index else []
-
-    def _pending(self, app: str, queue: str) -> Iterator[Record]:
-        for tier in ("judged", "plain", "hook"):
-            yield from self._all("pending", app, queue, tier)
-
-    def _lane(self, lane: str, read: LaneMembers, wall: float) -> list[Record]:
-        members = sorted(self._all("lane", lane), key=lambda one: one.id)
-        pending = [one for one in members if one.state == "pending"]
-        due = sorted((r for r in pending if r.run_at <= wall), key=lambda r: (r.fire.due_at, r.fire.key))
-        return [
-            *(one for one in members if one.state == "claimed"),
-            *[one for one in pending if one.waits][:1],
-            *due[len(due) - min(len(due), read.rivals) :],
-            *_first_of_each_queue((one for one in pending if one.is_parked), read.parked),
-        ]
-
-    def _with_newest(self, name: str, job: JobState, wall: float) -> JobState:
-        instants = [r.fire.due_at.timestamp() for r in self._all("job", name) if r.fire.origin == "schedule"]
-        return job._replace(newest_due=max((at for at in instants if at <= wall), default=None))
+            case driver.Next():
+                some = [r for r in ours if r.fire.queue in read.queues]
+                pending = [r.look_at for r in some if r.state == "pending" and r.look_at > wall]
+                claimed = [r.expires for r in some if r.state == "claimed" and r.expires > steady]
+                return driver.Upcoming(min(pending, default=None), min(claimed, default=None))
 
     # Commit.
 
-    def commit(self, app: str, expect: Expect, groups: Sequence[Group]) -> Committed | None:
+    def commit(self, app: str, expect: Expect, groups: Sequence[Group]) -> driver.Committed | None:
         with self._changed:
             header, state = self._header(app), self.state
             if not self._holds(expect, header):
@@ -176,9 +122,7 @@ class MemoryDriver:
             state.version += 1
             first = self._give_fences(app, expect.fences, header.wall)
             is_woken, fresh = expect.wakes_nodes, set[str]()
-            for group, _ in filter(lambda pair: pair[1], zip(groups, done, strict=True)):
-                # A group may depend on a cell or record that an earlier group of this commit wrote: never so
-                # in one ask, because such decisions are in one group.
+            for group in compress(groups, done):  # what one of them writes, no other depends on
                 is_woken |= self._do(app, group, first, fresh)
             if expect.ask:
                 state.asks[expect.ask[0]] = expect.ask[1], header.steady
@@ -187,17 +131,16 @@ class MemoryDriver:
             state.controls[app] += expect.new_controls
             if is_woken:
                 self.wake_nodes()
-            return Committed(self._header(app), done, frozenset(fresh), state.version, first)
+            return driver.Committed(self._header(app), done, frozenset(fresh), state.version, first)
 
     def _holds(self, expect: Expect, header: Header) -> bool:
         if expect.epoch not in ("", header.epoch):
             return False
-        if expect.seen is not None and header.steady - expect.seen > VIEW_S:
+        if expect.seen is not None and header.steady - expect.seen > driver.VIEW_S:
             return False
-        if expect.generation not in (None, header.generation) or expect.controls not in (
-            None,
-            header.controls,
-        ):
+        if expect.generation not in (None, header.generation):
+            return False
+        if expect.controls not in (None, header.controls):
             return False
         if not expect.ask:
             return True
@@ -205,25 +148,20 @@ class MemoryDriver:
         return header.steady >= header.quarantined_until and number > self.state.asks.get(node, (0, 0.0))[0]
 
     def _is_current(self, app: str, group: Group, steady: float) -> bool:
-        state = self.state
+        records, cells, jobs = self.state.records, self.state.cells, self.state.jobs
+        drops = [(one.version, records[one.key].version if one.key in records else 0) for one in group.drops]
+        set_cells = [(one.version, cells.get((app, one.name), NO_CELL).version) for one in group.cells]
         return (
             all(self._is_same(write, steady) for write in group.writes if write.version)
-            and all(one.version in (None, self._version(one.key)) for one in group.drops)
-            and all(
-                one.version in (None, state.cells.get((app, one.name), NO_CELL).version)
-                for one in group.cells
-            )
-            and all(one.version == state.jobs.get(one.name, NO_JOB).version for one in group.jobs)
+            and all(expected in (None, found) for expected, found in drops + set_cells)
+            and all(one.version == jobs.get(one.name, NO_JOB).version for one in group.jobs)
         )
 
-    def _version(self, key: str) -> int:
-        return self.state.records[key].version if key in self.state.records else 0
-
-    def _is_same(self, write: Write, steady: float) -> bool:
+    def _is_same(self, write: driver.Write, steady: float) -> bool:
         old = self.state.records.get(write.record.fire.key)
-        return (
-            old is not None and old.version == write.version and (not write.must_live or old.is_live(steady))
-        )
+        if old is None or old.version != write.version:
+            return False
+        return not write.must_live or old.is_live(steady)
 
     def _give_fences(self, app: str, count: int, wall: float) -> int:
         if not count:
@@ -239,14 +177,12 @@ class MemoryDriver:
             if old and (drop.version is not None or old.state == "pending"):
                 self._remove(old)
         for write in group.writes:
-            key = write.record.fire.key
-            if write.version == 0 and key in state.records:
-                continue
-            if write.version == 0:
-                fresh.add(key)
-            self._put(write, first_fence)
+            if write.version or write.record.fire.key not in state.records:
+                fresh.update([write.record.fire.key] if not write.version else [])
+                self._put(write, first_fence)
         for cell in group.cells:
-            self._set_cell(app, cell)
+            old_text = state.cells.get((app, cell.name), NO_CELL).text
+            state.cells[app, cell.name] = Cell(old_text if cell.text is None else cell.text, state.version)
         for job in group.jobs:
             old_job = state.jobs.get(job.name, NO_JOB)
             state.jobs[job.name] = old_job._replace(at=job.at, revision=job.revision, version=state.version)
@@ -256,39 +192,28 @@ class MemoryDriver:
             is_woken |= self._unpark(wake)
         return is_woken
 
-    def _put(self, write: Write, first_fence: int) -> None:
+    def _put(self, write: driver.Write, first_fence: int) -> None:
         state, record = self.state, write.record.copy()
-        key, old = record.fire.key, state.records.get(record.fire.key)
-        if old:
-            self._unindex(old)
-        if write.is_new_fire or not old:
-            state.attempts.pop(key, None)
-            state.records.pop(key, None)  # a new record is the last one
-        record.version = state.version
-        if write.is_new_fire or not old:
+        key = record.fire.key
+        if write.is_new_fire or key not in state.records:
+            self._forget(key)
             state.last_id += 1
             record.id = state.last_id
+        record.version = state.version
         record.fence = first_fence - record.fence - 1 if record.fence < 0 else record.fence
         record.ran_fence = first_fence - record.ran_fence - 1 if record.ran_fence < 0 else record.ran_fence
-        state.records[key] = record
-        for bucket in _buckets(record):
-            state.index[bucket][key] = record
+        state.records[key] = state.open[key] = record
+        if record.state == "over":
+            del state.open[key]
         if write.attempt:
             state.attempts[key].append(write.attempt)
 
     def _remove(self, record: Record) -> None:
-        self._unindex(record)
-        del self.state.records[record.fire.key]
-        self.state.attempts.pop(record.fire.key, None)
+        self._forget(record.fire.key)
 
-    def _unindex(self, record: Record) -> None:
-        for bucket in _buckets(record):
-            self.state.index[bucket].pop(record.fire.key, None)
-
-    def _set_cell(self, app: str, cell: SetCell) -> None:
-        cells, name = self.state.cells, (app, cell.name)
-        text = cells.get(name, NO_CELL).text if cell.text is None else cell.text
-        cells[name] = Cell(text, self.state.version)
+    def _forget(self, key: str) -> None:
+        for kept in (self.state.records, self.state.open, self.state.attempts):
+            kept.pop(key, None)
 
     def _progress(self, job: str, succeeded: float | None, reached: float | None) -> None:
         old = self.state.jobs.get(job, NO_JOB)
@@ -296,11 +221,13 @@ class MemoryDriver:
         new = old.succeeded if succeeded is None else succeeded
         self.state.jobs[job] = old._replace(succeeded=new, reached=max(reaches, default=None))
 
-    def _unpark(self, wake: Wake) -> bool:
-        found = [
-            one for one in self._all("lane" if wake.lane else "job", wake.lane or wake.job) if one.is_parked
-        ]
-        for record in _first_of_each_queue(found, wake.most) if wake.lane else found:
+    def _unpark(self, wake: driver.Wake) -> bool:
+        found = [one for one in self.state.open.values() if one.is_parked]
+        if wake.lane:
+            found = _first_of_each_queue([one for one in found if one.fire.lane == wake.lane], wake.most)
+        else:
+            found = [one for one in found if one.fire.job == wake.job]
+        for record in found:
             record.look_at = min(record.look_at, wake.at) if wake.at else record.run_at
             record.is_parked, record.version = wake.at > 0, self.state.version
         return bool(found) and not wake.at
@@ -316,20 +243,19 @@ class MemoryDriver:
         attempts = self.state.attempts.get(record.fire.key, ())
         return tuple(one if query.key else one._replace(tail=b"") for one in attempts)
 
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        with self._changed:
+            found = newest(self.state.records.values(), jobs, each, self._now())
+            return {job: [row_of(one, ()) for one in some] for job, some in found.items()}
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        with self._changed:
+            ours = [one for one in self.state.records.values() if app_of(one.fire.job) == app]
+            return counted((one for one in ours if one.state == "over"), starts)
+
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         with self._changed:
-            found, now = dict[str, Size](), self._now()
-            for record in self.state.records.values():
-                fire, word = record.fire, _word_of(record, now)
-                if (
-                    word
-                    and fire.origin == "push"
-                    and app_of(fire.job) == app
-                    and fire.queue in (queues or (fire.queue,))
-                ):
-                    size = found.get(fire.queue, Size())
-                    found[fire.queue] = size._replace(**{word: getattr(size, word) + 1})
-            return found
+            return sizes(self.state.records.values(), app, queues, self._now())
 
     def apps(self) -> list[str]:
         with self._changed:
@@ -381,7 +307,7 @@ class MemoryDriver:
         if abs(step) > STEP_S:
             self.state.version += 1
             for record in self.state.records.values():
-                record.run_at += step if moves_with_clock(record) else 0.0
+                record.run_at += step if driver.moves_with_clock(record) else 0.0
                 record.look_at, record.is_parked, record.version = record.run_at, False, self.state.version
         return now
 
@@ -395,18 +321,40 @@ class MemoryDriver:
             self.quarantined_until = self._steady() + max(state.longest_ttl_s, least_s)
 
 
-def _buckets(record: Record) -> list[Bucket]:
-    """The indexes that an open record is in."""
-    fire, app = record.fire, app_of(record.fire.job)
-    if record.state == "over":
-        return []
-    buckets: list[Bucket] = [("pending", app, fire.queue, record.tier)]
-    if record.state == "claimed":
-        buckets = [("claimed", app, fire.queue), ("node", record.node)]
-        buckets += [("laned", app)] if fire.lane else []
-    if fire.lane:
-        buckets.append(("lane", fire.lane))
-    return [*buckets, ("job", fire.job)]
+def _copied(reply: Any) -> Any:
+    """A unit of work changes the records that it read."""
+    match reply:
+        case list():
+            return [record.copy() for record in reply]
+        case dict():
+            return {name: _copied(one) for name, one in reply.items()}
+    return reply
+
+
+def _lanes(read: driver.LaneMembers, ours: list[Record], wall: float) -> dict[str, list[Record]]:
+    lanes: dict[str, list[Record]] = {lane: [] for lane in read.lanes}
+    for one in sorted((one for one in ours if one.fire.lane in lanes), key=lambda one: one.id):
+        lanes[one.fire.lane].append(one)
+    return {lane: _members(read, members, wall) for lane, members in lanes.items()}
+
+
+def _members(read: driver.LaneMembers, members: list[Record], wall: float) -> list[Record]:
+    pending = [one for one in members if one.state == "pending"]
+    due = sorted((r for r in pending if r.run_at <= wall), key=lambda r: (r.fire.due_at, r.fire.key))
+    return [
+        *(one for one in members if one.state == "claimed"),
+        *[one for one in pending if one.waits][:1],
+        *due[len(due) - min(len(due), read.rivals) :],
+        *_first_of_each_queue((one for one in pending if one.is_parked), read.parked),
+    ]
+
+
+def _with_newest(jobs: dict[str, JobState], ours: list[Record], wall: float) -> dict[str, JobState]:
+    for fire in (one.fire for one in ours if one.fire.origin == "schedule" and one.fire.job in jobs):
+        due, job = fire.due_at.timestamp(), jobs[fire.job]
+        if job.newest_due is None or due > job.newest_due:
+            jobs[fire.job] = job._replace(newest_due=due) if due <= wall else job
+    return jobs
 
 
 def _first_of_each_queue(records: Iterable[Record], most: int) -> list[Record]:
@@ -416,14 +364,3 @@ def _first_of_each_queue(records: Iterable[Record], most: int) -> list[Record]:
         if seen[record.fire.queue] <= most:
             first.append(record)
     return first
-
-
-def _word_of(record: Record, now: float) -> str:
-    """The field of `Size` that counts it; "": none."""
-    match record.state:
-        case "over":
-            return "dead" if record.outcome and record.outcome.kind in DEAD else ""
-        case "claimed":
-            return "running"
-        case _:
-            return "pending" if record.run_at <= now else "delayed"

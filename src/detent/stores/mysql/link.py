@@ -2,8 +2,8 @@
 
 1. A call that times out closes its connection; the caller does not know whether it took effect.
 2. The server ends a transaction whose client is silent for `IDLE_S`, and releases its locks.
-3. A deadlock or a lock that is held for too long is a `Conflict`: nothing was changed, and the unit of work
-   is repeated.
+3. A deadlock, a lock that is held for too long, and a connection that the server closed before the commit are
+   a `Conflict`: nothing was changed, and the unit of work is repeated.
 4. No message holds a user or a password.
 5. A process has at most `pool_size` connections.  A forked process opens its own, and does not touch those
    that it inherited.
@@ -55,7 +55,8 @@ _REFUSED = {  # waiting does not help
 }
 _READ_ONLY = (1290, 1792, 1836)
 _FULL = (1021, 1030, 1114)
-_SILENT = (0, 2003, 2005, 2006, 2013, 4031)
+_CLOSED = (1927, 2006, 2013, 4031)  # killed, gone, lost, silent for too long
+_SILENT = (0, 2003, 2005, *_CLOSED)
 
 
 class Link:
@@ -117,7 +118,7 @@ class Links:
 
     def writing(self, first: str, within_s: int = SOON_S) -> AbstractContextManager[Link]:
         """A transaction that begins with this statement.  It is committed, unless an exception ends it."""
-        return self._transaction(f"{_BEGIN}; {first}", within_s)
+        return self._transaction(f"{_BEGIN}; {first}", within_s, is_unit=True)
 
     def reading(self, within_s: int = SOON_S) -> AbstractContextManager[Link]:
         """A transaction that reads one state of the database, and waits for no lock."""
@@ -162,15 +163,18 @@ class Links:
         return link
 
     @contextmanager
-    def _transaction(self, begin: str, within_s: int) -> Iterator[Link]:
+    def _transaction(self, begin: str, within_s: int, *, is_unit: bool = False) -> Iterator[Link]:
         with self._place(within_s), self._words():
             link, _ = self._start(within_s, begin)
             try:
                 yield link
+                is_unit = False  # a commit that was sent may have taken effect
                 link.rows(_COMMIT)
             except BaseException as error:
                 if not isinstance(error, Conflict | DetentError) and _code(error) not in _CONFLICTS:
                     link.close()  # this rolls back
+                    if is_unit and _is_closed(error):
+                        raise Conflict from error
                     raise
                 self._roll_back(link, within_s)
                 raise
@@ -267,6 +271,11 @@ def _code(error: BaseException) -> int:
     """The number of an error of MySQL; 0: it has none."""
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) and len(error.args) == 2 else 0
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Whether the server closed the connection; False if it did not answer in time."""
+    return _code(error) in _CLOSED and not isinstance(error.__context__, TimeoutError)
 
 
 def _no_links() -> dict[int, list[Link]]:

@@ -102,6 +102,7 @@ CREATE TABLE IF NOT EXISTS fires (
     INDEX fires_open (job, state, origin, due),
     INDEX fires_job (job, due, `key`),
     INDEX fires_history (due, `key`),
+    INDEX fires_over (over_at),
     INDEX fires_unsuccessful (unsuccessful, due, `key`)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC CHARACTER SET utf8mb4 COLLATE {text};
 

@@ -17,6 +17,7 @@ from detent.stores.sql.queries import UNSUCCESSFUL
 class MysqlSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = False, ""
+    FLOOR = "FLOOR({})"
     EACH, AMONG = "each_of(?)", "IN (SELECT value FROM each_of(?))"  # `_translated` replaces them
 
     def __init__(self, link: Link) -> None:
@@ -27,6 +28,10 @@ class MysqlSession:
 
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         return self.link.several([(_translated(text), values) for text, values in statements])
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        found = self.several([(statement, (text, *values)) for text in texts])
+        return [row for rows in found for row in rows]
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self.link.send(_translated(statement), (tuple(map(_finite, row)) for row in values))

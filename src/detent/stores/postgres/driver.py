@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from detent.errors import StoreUnavailable
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.engine.driver import VIEW_S, Committed, Expect, Group, Header, Read
 from detent.stores.engine.unit import Conflict
 from detent.stores.postgres.link import LACKING, LATER_S, SERVER_SHARE, SOON_S, Link, Links
@@ -258,6 +258,12 @@ class PostgresDriver:
 
     def find(self, query: Query) -> Found:
         return self._query("", lambda session, state: queries.find(session, query))
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        return self._query(app, lambda session, state: queries.newest(session, jobs, each, state.wall))
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        return self._query(app, lambda session, state: queries.tally(session, app, starts))
 
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         return self._query(app, lambda session, state: queries.count(session, app, queues, state.wall))

@@ -42,6 +42,7 @@ class Reading(float):
 class PostgresSession:
     LOCK, LOCK_FREE = "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
     INSERT_TELLS, APART = True, "OFFSET 0"
+    FLOOR = "floor({})"
     EACH, AMONG = "unnest(?::text[]) AS each(value)", "= ANY (?::text[])"
 
     def __init__(self, db: Connection[Any], pipeline: Pipeline) -> None:
@@ -62,6 +63,10 @@ class PostgresSession:
         given = [storable(one) for one in values if type(one) is not Reading]
         text = _text if len(statement) < LONG else _text.__wrapped__
         return self._db.execute(text(statement, readings), given)
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        lateral = f"CROSS JOIN LATERAL ({statement.replace('?', 'each.value', 1)}) AS found"
+        return self.rows(f"SELECT found.* FROM {self.EACH} {lateral}", ([*texts], *values))
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         for row in values:

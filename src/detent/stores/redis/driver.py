@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from detent.errors import DetentError
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import (
     NO_CELL,
@@ -154,6 +154,12 @@ class RedisDriver:
     def find(self, query: Query) -> Found:
         return self._queries.find(query)
 
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        return self._queries.newest(app, jobs, each)
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        return self._queries.tally(app, starts)
+
     def count(self, app: str, queues: Sequence[str]) -> Mapping[str, Size]:
         return self._queries.count(app, queues)
 
@@ -190,7 +196,7 @@ def _request(hand: Hand, read: Read) -> list[Any]:
         case LaneMembers():
             return ["lanes", [encoded(lane) for lane in read.lanes], read.rivals, read.parked]
         case Jobs(names=None):
-            return ["calls", [["HGETALL", "jobs"]]]
+            return ["calls", [["HGETALL", "jobs"], ["ZRANGE", "succeeded", 0, -1, "WITHSCORES"]]]
         case Jobs():
             return ["jobs", [encoded(name) for name in read.names or ()]]
         case Planned():
@@ -227,7 +233,8 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case LaneMembers():
             return {lane: _keep(hand, one) for lane, one in zip(read.lanes, said, strict=True)}
         case Jobs(names=None):
-            return {decoded(name.decode()): _job(text) for name, text in _pairs(said[0])}
+            succeeded = dict(_pairs(said[1]))
+            return {decoded(name.decode()): _job(text, succeeded.get(name)) for name, text in _pairs(said[0])}
         case Jobs():
             jobs = {name: _job(*one) for name, one in zip(read.names or (), said, strict=True)}
             return {name: job for name, job in jobs.items() if any(job)}

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Attempt, Found, Query, Row, Size
+from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.engine.driver import Drop, Expect, Group, Progress
 from detent.stores.engine.record import row_of
@@ -17,17 +17,19 @@ from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.requests import Request
 from detent.stores.redis.session import Session
+from detent.stores.redis.tallies import slices, summed
 from detent.stores.redis.values import Kept, attempts_of, records_of
 from detent.stores.search import matches, page, place_of, select
 
 PAGE = 200  # places that one call examines
+NEWEST_MAX = 1000  # records of a call that reads the newest of several jobs
 FEW = 1000  # open records are read as a whole, rather than searched for, if they are no more
 PRUNE_MAX = 500  # records that one call deletes, or other things that it examines
 REMEMBER_JOBS_S = 30 * 86_400.0  # what is known of a job without records outlives it for this long
 DUE = ("due:p", "due:j", "due:h")
 # Sets, and the keys of their members: a member without any of them is deleted.
 USED = {"queues": (*DUE, "live", "taken", "dead"), "tasks": ("book",), "past": ("done",)}
-RECORD, ROW = 3, 4  # hashes of a row, without and with the output
+BARE, RECORD, ROW = 2, 3, 4  # hashes of a row: without attempts, with attempts, and with the output too
 
 
 Past = tuple[Kept, tuple[Attempt, ...]]
@@ -132,6 +134,16 @@ class Queries:
         found = sorted(rows.values(), key=lambda row: (row.run_at, row.fire.key))
         return Found(found[: query.limit])
 
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {job: [] for job in jobs}
+        some, span = max(1, NEWEST_MAX // each), (" wall", "-inf", "LIMIT", 0, each)
+        for start in range(0, len(jobs), some):
+            books = [f"book:{encoded(job)}" for job in jobs[start : start + some]]
+            pages = self._calls(app, [["ZREVRANGEBYSCORE", book, *span] for book in books])
+            for one, attempts in self._rows(app, [key.decode() for keys in pages for key in keys], BARE):
+                found[one.fire.job].append(row_of(one, attempts))
+        return found
+
     def _page(
         self, app: str, indexes: Sequence[str], request: dict[str, Any]
     ) -> tuple[int, float, str, list[Past]]:
@@ -155,6 +167,14 @@ class Queries:
             size = Size(sum(due), plain + letters - sum(due), claimed, dead)
             sizes |= {decoded(queue): size} if any(size) else {}
         return sizes
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        now, _, _ = self._session.find(app)
+        found: list[tuple[int, list[bytes]]] = []
+        for minutes in slices(starts, now):
+            hashes = self._calls(app, [["HGETALL", f"tally:{minute}"] for minute in minutes])
+            found += zip(minutes, hashes, strict=True)
+        return summed(found, starts.step)
 
     # Pruning.
 

@@ -1,23 +1,25 @@
 """Requests to the script `commit`: versions to check, and writes.
 
 A write is a command of Redis, or one of the script's own: STAMP sets fields of a hash and gives them a
-version, RESTAMP changes only the version, EXTEND adds to a list.
+version, RESTAMP changes only the version, EXTEND adds to a list, COUNT adds to numbers.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from detent.model import Attempt
+from detent.rules.tallies import group_of
 from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import Expect, Group, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of, lasting_indexes
 from detent.stores.redis.session import Seen, Session
+from detent.stores.redis.tallies import TALLY_S, tally_field, tally_name
 from detent.stores.redis.values import Kept, attempt_text, fire_text, line_of, tail_text
 
 REMOVES = ("ZREM", "HDEL")  # first: what is deleted may be replaced, and a full server needs the memory
@@ -33,6 +35,7 @@ class Request:
         self.checks: defaultdict[str, dict[Word, str]] = defaultdict(dict)  # hash -> field -> version
         self.writes: defaultdict[tuple[str, str], list[Word]] = defaultdict(list)  # command, key -> arguments
         self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
+        self._tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)  # hash -> fires of each group
         self._wakes: list[list[Any]] = []
         self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
@@ -80,6 +83,9 @@ class Request:
             common = {*fields.values()} if len({*fields.values()}) == 1 else ()
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
+        for name, numbers in self._tallies.items():
+            self.writes["COUNT", name] = [word for pair in numbers.items() for word in pair]
+            self.writes["EXPIRE", name] = [TALLY_S]
         for (command, key), given in sorted(self.writes.items(), key=lambda one: one[0][0] not in REMOVES):
             writes.append((command, key, len(given)))
             words += given
@@ -124,6 +130,7 @@ class Request:
             self._add_attempt(key, write.attempt)
         if record.state == "over":
             self._sets["past"].add(encoded(fire.job))
+            self._tallies[tally_name(record.over_at)][tally_field(group_of(record))] += 1
         elif record.is_parked:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 

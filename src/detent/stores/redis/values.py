@@ -135,11 +135,6 @@ def _verdict(verdict: Verdict | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _read_outcome(text: str | None) -> Outcome | None:
-    return outcome_of(text)
-
-
-@lru_cache(maxsize=256)
 def _read_verdict(text: str) -> Verdict:
     outcome, again_in_s, counts = json.loads(text)
     return Verdict(Outcome(*outcome), again_in_s, counts)
@@ -169,8 +164,8 @@ def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
     one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
     rest = rest or [0.0, 0.0, 0, None, None, None, None]
     one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest
-    one.waits, one.disposition, one.stop = waits == 1, _read_outcome(disposition), _read_outcome(stop)
-    one.outcome, one.verdict = _read_outcome(outcome), _read_verdict(verdict) if verdict else None
+    one.waits, one.disposition, one.stop = waits == 1, outcome_of(disposition), outcome_of(stop)
+    one.outcome, one.verdict = outcome_of(outcome), _read_verdict(verdict) if verdict else None
     one.indexes, one.until = indexes_of(one), one.expires
     return one
 
@@ -190,7 +185,7 @@ def tail_text(one: Attempt) -> bytes:
     return json.dumps([one.number, one.tail.decode("latin-1")]).encode()
 
 
-def attempts_of(text: bytes | None, tails: bytes | None = None) -> tuple[Attempt, ...]:
+def attempts_of(text: bytes | None = None, tails: bytes | None = None) -> tuple[Attempt, ...]:
     """The attempts of a history; with their output, if it was read too."""
     outputs = dict(of_json(b"[%b]" % tails)) if tails else {}
     found = []

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Outcome, Verdict
+from detent.model import Attempt, Fire, Outcome, Row, Verdict
 from detent.stores.base import app_of
 from detent.stores.encoding import instant_of, outcome_of, outcome_text, policy_of, policy_text, seconds_of
 from detent.stores.engine.record import Record
@@ -22,6 +22,7 @@ STATE = (
 )  # fmt: skip
 COLUMNS = (*FIRE, *STATE)
 SELECT = ", ".join(("id", *COLUMNS))
+ROW = (*FIRE, "state", "attempt", "node", "fence", "run_at", "ran_at", "over_at", "outcome", "stop")
 ATTEMPT = (
     "fire", "number", "node", "fence", "started", "ended", "outcome", "status", "took", "result", "tail",
 )  # fmt: skip
@@ -70,6 +71,24 @@ def record_of(row: tuple[Any, ...]) -> Record:
     record.outcome, record.verdict = outcome_of(outcome), _verdict_of(verdict)
     record.over_at, record.keep_until = over_at, keep_until
     return record
+
+
+def row_of(row: tuple[Any, ...]) -> Row:
+    """Of the columns `ROW`: a fire without its attempts."""
+    (
+        key, _, job, due, run_id, queue, lane, start_by, policy, origin, revision, payload, first, instants,
+        state, attempt, node, fence, run_at, ran_at, over_at, outcome, stop,
+    ) = row  # fmt: skip
+    due_at = instant(due)
+    fire = Fire(
+        key, job, due_at, run_id, queue, lane, instant_of(start_by), policy_of(policy), origin, revision,
+        payload, instant_of(first), instants,
+    )  # fmt: skip
+    return Row(
+        fire, state, attempt, node, fence, due_at if run_at == due else instant(run_at),
+        instant(ran_at) if ran_at else None, instant(over_at) if over_at else None, outcome_of(outcome),
+        outcome_of(stop),
+    )  # fmt: skip
 
 
 def attempt_values(fire: int, one: Attempt) -> tuple[Any, ...]:

@@ -28,6 +28,9 @@ class Session(Protocol):
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         """Execute statements, in one round trip if the database can.  Returns the rows of each."""
 
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        """Execute a SELECT for each of these texts, which is its first value.  Returns all rows."""
+
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         """Execute a statement for each row of values."""
 
@@ -48,6 +51,8 @@ class Session(Protocol):
 
     def update_fires(self, rows: Sequence[Sequence[Any]]) -> None:
         """Change fires.  A row has the values of `columns.STATE`, and the id."""
+
+    FLOOR: str  # a format: the whole number that does not exceed a value
 
     APART: str  # ends a subquery that the database executes on its own, before its other conditions
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Attempt, Found, Query, Row, Size
+from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
+from detent.rules.tallies import BOUNDS_S, NEVER_RAN, tally_of
 from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
 from detent.stores.engine.claiming import CHARGE_PREFIX
 from detent.stores.engine.driver import Header
@@ -15,7 +16,8 @@ from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
 from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.search import page
-from detent.stores.sql.columns import ATTEMPT, SELECT, attempt_of, record_of
+from detent.stores.sql import columns
+from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session
 from detent.stores.sql.writes import delete_fires
 
@@ -128,6 +130,29 @@ def _condition(session: Session, query: Query) -> Condition:
     return " AND ".join(texts), values
 
 
+def newest(session: Session, jobs: Sequence[str], each: int, now: float) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {job: [] for job in jobs}
+    statement = _NEWEST.format(", ".join(ROW), session.hint("fires_job"))
+    for row in map(columns.row_of, session.for_each(statement, jobs, (now, each))):
+        found[row.fire.job].append(row)
+    return found
+
+
+def tally(session: Session, app: str, starts: range) -> list[Tally]:
+    start = f"{session.FLOOR.format(f'over_at / {starts.step}')} * {starts.step}"
+    ended = _ENDED.format(start, session.hint("fires_over"))
+    groups = f"start, job, queue, kind, {_bucket('late')}, {_bucket('took')}"
+    statement = f"SELECT {groups}, count(*) FROM ({ended}) AS ended GROUP BY 1, 2, 3, 4, 5, 6"
+    found = session.rows(statement, (starts.start, starts.stop, app))
+    return [tally_of(start, group, fires) for start, *group, fires in found]
+
+
+def _bucket(column: str) -> str:
+    """The place of its bound in `BOUNDS_S`."""
+    bounds = " ".join(f"WHEN {column} <= {bound} THEN {n}" for n, bound in enumerate(BOUNDS_S[:-1]))
+    return f"CASE WHEN {column} IS NULL THEN {NEVER_RAN} {bounds} ELSE {len(BOUNDS_S) - 1} END"
+
+
 def count(session: Session, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
     found: dict[str, Size] = {}
     among = f" AND queue {session.AMONG}" if queues else ""
@@ -198,6 +223,15 @@ def sweep(session: Session, app: str, header: Header) -> None:
 
 
 UNSUCCESSFUL = "kind <> 'succeeded' AND kind <> ''"  # must be the text of the index's condition
+_NEWEST = "SELECT {} FROM fires {} WHERE job = ? AND due <= ? ORDER BY due DESC, key DESC LIMIT ?"
+# As `rules.tallies.group_of` defines lateness and duration.  The states are the text of an index's condition.
+_ENDED = """
+SELECT {} AS start, job, queue, kind,
+    CASE WHEN attempt = 1 AND origin = 'schedule' THEN ran_at - due WHEN attempt > 0 THEN ran_at - run_at END
+    AS late,
+    CASE WHEN attempt > 0 THEN over_at - ran_at END AS took
+FROM fires {} WHERE state <> 'pending' AND state <> 'claimed' AND over_at >= ? AND over_at < ? AND app = ?
+"""
 _COUNT_WAITING = """
 SELECT queue, sum(CASE WHEN run_at > ? THEN 1 ELSE 0 END), sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)
 FROM fires

@@ -15,7 +15,7 @@ from typing import Any
 
 from detent import clock
 from detent.errors import StoreUnavailable
-from detent.model import Found, Query, Size
+from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.base import leap
 from detent.stores.engine.driver import VIEW_S, Committed, Expect, Group, Header, Read
 from detent.stores.sql import queries
@@ -132,6 +132,14 @@ class SqliteDriver:
     def find(self, query: Query) -> Found:
         with self._current() as transaction:
             return queries.find(transaction.session, query)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
+        with self._current() as transaction:
+            return queries.newest(transaction.session, jobs, each, transaction.world.wall)
+
+    def tally(self, app: str, starts: range) -> list[Tally]:
+        with self._current() as transaction:
+            return queries.tally(transaction.session, app, starts)
 
     def count(self, app: str, queues: Sequence[str]) -> dict[str, Size]:
         with self._current() as transaction:

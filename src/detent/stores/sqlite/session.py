@@ -15,6 +15,7 @@ from detent.stores.sql.dialect import Rows, Statement
 class SqliteSession:
     LOCK = LOCK_FREE = ""  # a write transaction has the whole file
     INSERT_TELLS, APART = False, ""
+    FLOOR = "CAST({} AS INTEGER)"
     EACH, AMONG = "json_each(?)", "IN (SELECT value FROM json_each(?))"
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -25,6 +26,10 @@ class SqliteSession:
 
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         return [self.rows(*one) for one in statements]
+
+    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
+        found = self.several([(statement, (text, *values)) for text in texts])
+        return [row for rows in found for row in rows]
 
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self.db.executemany(statement, values)

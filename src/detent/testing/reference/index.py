@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from detent.model import DEAD, Fire, Size
-from detent.stores.base import app_of
+from detent.model import Fire
 from detent.testing.reference.record import Entry
 
 
@@ -42,29 +41,6 @@ class Index:
             entry = self.open.get(f"{fire.key}/{hook}") if hook.startswith("on_late") else None
             if entry and entry.state == "pending":
                 self.remove(entry)
-
-    def count(self, app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
-        found: dict[str, Size] = {}
-        for entry in self.entries.values():
-            fire, word = entry.fire, _word_of(entry, now)
-            if (
-                word
-                and fire.origin == "push"
-                and app_of(fire.job) == app
-                and fire.queue in (queues or (fire.queue,))
-            ):
-                size = found.get(fire.queue, Size())
-                found[fire.queue] = size._replace(**{word: getattr(size, word) + 1})
-        return found
-
-
-def _word_of(entry: Entry, now: float) -> str:
-    """The field of `Size` that counts it; "": none."""
-    if entry.state == "over":
-        return "dead" if entry.outcome and entry.outcome.kind in DEAD else ""
-    if entry.state == "claimed":
-        return "running"
-    return "pending" if entry.run_at <= now else "delayed"
 
 
 class Graces:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from detent.model import Fire, Outcome, Rate, Usage
+from detent.rules.alerts import Trouble, after_sending, judge_alert, trouble_of, trouble_text
 from detent.rules.breakers import Circuit, after_attempt, after_grant, circuit_of, circuit_text, wait_s
 from detent.rules.rates import Charge, charged, charged_as, rate_of, usage, without_priority
-from detent.stores.base import BREAKER, RATE, app_of
+from detent.stores.base import BREAKER, RATE, alert_note, app_of, is_repeated_alert
 from detent.testing.reference.notes import Notes
 
 
@@ -67,6 +68,23 @@ class Gates:
         if fire.policy.breaker:
             threshold = fire.policy.breaker_threshold
             self._keep(fire, after_attempt(self._circuit(fire), fire.key, outcome, threshold, self._wall()))
+
+    def alert(self, hook: Fire) -> Fire | None:
+        """A fire that follows an end; None: an alert that is not sent now."""
+        if not is_repeated_alert(hook):
+            return hook
+        trouble, sent = judge_alert(hook, self._trouble(hook), self._wall())
+        self._notes.write(app_of(hook.job), alert_note(hook), trouble_text(trouble))
+        return sent
+
+    def leave_alert(self, fire: Fire, outcome: Outcome) -> None:
+        """An alert was sent, or could not be sent."""
+        if is_repeated_alert(fire):
+            trouble = after_sending(self._trouble(fire), outcome)
+            self._notes.write(app_of(fire.job), alert_note(fire), trouble_text(trouble))
+
+    def _trouble(self, hook: Fire) -> Trouble:
+        return trouble_of(self._notes.read(app_of(hook.job), alert_note(hook)) or "")
 
     def _circuit(self, fire: Fire) -> Circuit:
         return circuit_of(self._notes.read(app_of(fire.job), BREAKER + fire.policy.breaker) or "")

@@ -41,6 +41,10 @@ class Entry:
         self.ran: tuple[str, int, float] = "", 0, 0.0  # node, fence and instant of the newest attempt
         self.attempts: list[Attempt] = []
 
+    @property
+    def ran_at(self) -> float:
+        return self.ran[2]
+
 
 def open_fire(entry: Entry, now: float, monotonic: float) -> OpenFire:
     return OpenFire(

@@ -21,7 +21,9 @@ from detent.model import (
     Query,
     Rate,
     Report,
+    Row,
     Size,
+    Tally,
     Usage,
     Verdict,
     Watermark,
@@ -30,6 +32,8 @@ from detent.model import (
 from detent.rules.decide import SETTLED_MAX
 from detent.rules.lanes import Facts, Judgement, OpenFire, judge
 from detent.rules.outcomes import CLAIM_GONE, replaced_by
+from detent.rules.pings import ping_delay_s, start_ping_of
+from detent.rules.tallies import counted, in_order, intervals
 from detent.rules.trust import STEP_S
 from detent.stores.base import (
     BREAKER,
@@ -40,6 +44,7 @@ from detent.stores.base import (
     REMEMBER_ASKS_S,
     RETURN_S,
     app_of,
+    check_newest,
     concerns,
     continues,
     is_hook,
@@ -48,6 +53,7 @@ from detent.stores.base import (
     leap,
     resume_at,
 )
+from detent.stores.search import newest, sizes
 from detent.testing.reference.index import Graces, Index, Wakeups
 from detent.testing.reference.limits import Gates
 from detent.testing.reference.notes import Notes
@@ -59,6 +65,7 @@ from detent.testing.reference.record import (
     is_nominal,
     open_fire,
     prunable,
+    row_of,
     sort_key,
 )
 
@@ -113,7 +120,8 @@ class ReferenceStore:
                         if (fire.first_at or fire.due_at) > watermark.at:
                             self._record(fire, fire.due_at.timestamp())
                     self._watermarks[plan.job] = watermark._replace(at=plan.until)
-            by_job = {plan.job: self._watermarks[plan.job] for plan in plans if plan.job in self._watermarks}
+            known = [plan.job for plan in plans if plan.job in self._watermarks]
+            by_job = {job: self._watermark_of(job) for job in known}
             return self._read_watermarks(app)._replace(by_job=by_job)
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
@@ -166,7 +174,7 @@ class ReferenceStore:
 
     def count(self, app: str, queues: Sequence[str] = ()) -> dict[str, Size]:
         with self._changed:
-            return self._index.count(app, queues, self._now())
+            return sizes(self._entries.values(), app, queues, self._now())
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         with self._changed:
@@ -184,6 +192,20 @@ class ReferenceStore:
     def find(self, query: Query) -> Found:
         with self._changed:
             return found(self._entries.values(), query)
+
+    def newest(self, app: str, jobs: Sequence[str], each: int = 20) -> dict[str, list[Row]]:
+        check_newest(jobs, each)
+        with self._changed:
+            ours = [job for job in jobs if app_of(job) == app]
+            some = newest(self._entries.values(), ours, each, self._now())
+            rows = {job: [row_of(entry, False)._replace(attempts=()) for entry in some[job]] for job in ours}
+            return {job: rows.get(job, []) for job in jobs}
+
+    def tally(self, app: str, since: datetime, until: datetime, step_s: int = 60) -> list[Tally]:
+        with self._changed:
+            ours = [entry for entry in self._entries.values() if app_of(entry.fire.job) == app]
+            over = [entry for entry in ours if entry.state == "over"]
+            return in_order(counted(over, intervals(since, until, step_s)))
 
     def apps(self) -> list[str]:
         with self._changed:
@@ -229,10 +251,15 @@ class ReferenceStore:
     # Changing a plan.
 
     def _read_watermarks(self, app: str) -> Watermarks:
-        by_job = {job: watermark for job, watermark in self._watermarks.items() if app_of(job) == app}
+        ours = [job for job in self._watermarks if app_of(job) == app]
+        by_job = {job: self._watermark_of(job) for job in ours}
         now, left_s = self._now(), self._quarantined_until - self._monotonic()
         quarantine = instant(now + left_s) if left_s > 0 else None
         return Watermarks(instant(now), str(self._epoch), self._generations.get(app, 0), by_job, quarantine)
+
+    def _watermark_of(self, job: str) -> Watermark:
+        success = self._successes.get(job)
+        return self._watermarks[job]._replace(succeeded_at=None if success is None else instant(success))
 
     def _revise(self, job: str, revision: str | None) -> None:
         watermark, app = self._watermarks.get(job), app_of(job)
@@ -410,9 +437,8 @@ class ReferenceStore:
         if verdict.again_in_s is None or stop:
             entry.verdict = Verdict(stop) if stop and verdict.again_in_s is not None else verdict
             self._end(entry, entry.verdict.outcome)
-            if entry.verdict == verdict:
-                for fire in report.follow:
-                    self._record(fire, self._now())
+            self._gates.leave_alert(entry.fire, entry.verdict.outcome)
+            self._follow(report.claim.fire, report.follow if entry.verdict == verdict else ())
         else:
             entry.state, entry.verdict = "pending", verdict
             entry.outcome = verdict.outcome if verdict.counts else entry.outcome
@@ -420,6 +446,15 @@ class ReferenceStore:
         lane, now = self._lanes.get(entry.fire.lane, {}), self._now()
         if report.follow or any(self._due(e, now) for e in lane.values()):
             self._wake()
+
+    def _follow(self, fire: Fire, follow: Sequence[Fire]) -> None:
+        start = self._open.get(start_ping_of(fire))
+        if start and start.state == "pending":
+            self._index.remove(start)
+        is_being_sent = start is not None and start.state == "claimed"
+        for one in follow:
+            if hook := self._gates.alert(one):
+                self._record(hook, self._now() + ping_delay_s(hook, is_being_sent))
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state, entry.outcome, entry.over_at = "over", outcome, self._now()

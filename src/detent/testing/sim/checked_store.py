@@ -117,7 +117,7 @@ class CheckedDriver(MemoryDriver):
     def _check_grants(self) -> None:
         granted, self._granted, steady = self._granted, [], self._steady()
         wrong = [
-            wrong_lane(self._all("lane", lane), self.shadow.graces.get(lane, ()), steady)
+            wrong_lane(self._members([lane]), self.shadow.graces.get(lane, ()), steady)
             for lane in {new.fire.lane: 0 for _, new in granted if new.fire.lane}
         ]
         for old, new in granted:
@@ -130,9 +130,11 @@ class CheckedDriver(MemoryDriver):
 
     def _check_parking(self, lanes: set[str]) -> None:
         clocks = self._now(), self._steady()
-        members = [one for lane in sorted(lanes - {""}) for one in self._all("lane", lane)]
-        for what in forgotten_lanes(members, self.shadow.graces, clocks):
+        for what in forgotten_lanes(self._members(sorted(lanes - {""})), self.shadow.graces, clocks):
             self.checker.fail(what)
+
+    def _members(self, lanes: Sequence[str]) -> list[Record]:
+        return [one for lane in lanes for one in self.state.open.values() if one.fire.lane == lane]
 
     def _remove(self, record: Record) -> None:
         super()._remove(record)
@@ -159,7 +161,7 @@ class CheckedDriver(MemoryDriver):
     def _check_withdrawn(self, name: str, revision: str) -> None:
         """What an older revision planned stays only behind an instant that was reached."""
         reached = self.state.jobs[name].reached or 0.0
-        for record in self._all("job", name):
+        for record in [one for one in self.state.open.values() if one.fire.job == name]:
             fire = record.fire
             if fire.origin != "schedule" or record.state != "pending" or fire.revision == revision:
                 continue
@@ -178,7 +180,7 @@ class CheckedDriver(MemoryDriver):
         }
 
     def open_records(self) -> list[Record]:
-        return [one for one in self.state.records.values() if one.state != "over"]
+        return [*self.state.open.values()]
 
     def awaited(self) -> set[str]:
         """The instants of spans that are not due again yet, because the clock was set back."""
@@ -225,8 +227,7 @@ class CheckedStore(Engine):
 def copy_of(state: State) -> State:
     other = State()
     other.records = {key: record.copy() for key, record in state.records.items()}
-    for bucket, records in state.index.items():
-        other.index[bucket] = {key: other.records[key] for key in records}
+    other.open = {key: other.records[key] for key in state.open}
     other.attempts.update((key, list(attempts)) for key, attempts in state.attempts.items())
     other.generations.update(state.generations)
     other.controls.update(state.controls)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from random import Random
 from typing import Any
 
@@ -20,17 +20,15 @@ SHORT_S = (0.0, 0.004, 0.02)  # between a look and the next step
 LONG_S = (0.004, 0.02, 0.1, 0.4, 1.3)  # some are longer than a view is valid
 
 
-class _Current(threading.local):
-    """The handover of the request that this thread carries out."""
-
-    handover: Handover | None = None
+# The handover of the request that is carried out now; each greenlet has a context of its own.
+_handover: ContextVar[Handover | None] = ContextVar("handover", default=None)
 
 
 class SlowCalls:
     """With `is_reliable` no reply is lost, no commit arrives late, and no step takes long."""
 
     def __init__(self, driver: Driver, rng: Random, loop: asyncio.AbstractEventLoop) -> None:
-        self._rng, self._loop, self._current = rng, loop, _Current()
+        self._rng, self._loop = rng, loop
         self.is_reliable = False
         self.driver = HostileDriver(driver, rng, self._pass_time, self._come_late, self._chances)
 
@@ -39,7 +37,7 @@ class SlowCalls:
         handover = Handover()
 
         def work() -> Any:
-            self._current.handover = handover
+            _handover.set(handover)
             return method(*args)
 
         return await handover.run(work)
@@ -50,14 +48,15 @@ class SlowCalls:
             await self.run(method, *args)
 
     def _chances(self) -> Chances:
-        if self._current.handover is None:
+        if _handover.get() is None:
             return CALM
         return RELIABLE if self.is_reliable else ROUGH
 
     def _pass_time(self) -> None:
-        assert self._current.handover
+        handover = _handover.get()
+        assert handover
         seconds = self._rng.choice(SHORT_S if self.is_reliable else LONG_S)
-        self._current.handover.wait_for(asyncio.sleep(seconds))
+        handover.wait_for(asyncio.sleep(seconds))
 
     def _come_late(self, commit: Callable[[], object]) -> None:
         self._loop.call_later(self._rng.choice(LONG_S), commit)

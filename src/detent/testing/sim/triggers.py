@@ -1,6 +1,6 @@
 """Simulates triggers beside nodes in virtual time, with the real trigger code.
 
-The trigger is blocking code, so each trigger has a thread, which alternates with the loop.
+The trigger is blocking code, so each trigger runs in a greenlet, which alternates with the loop.
 """
 
 from __future__ import annotations

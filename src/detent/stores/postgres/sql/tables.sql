@@ -119,6 +119,7 @@ CREATE INDEX fires_parked ON fires (lane, queue, run_at, key) WHERE state = 'pen
 CREATE INDEX fires_instants ON fires (job, due) WHERE state <> 'over' AND origin = 'schedule';
 CREATE INDEX fires_job ON fires (job, due, key);
 CREATE INDEX fires_history ON fires (due, key);
+CREATE INDEX fires_over ON fires (over_at) WHERE state <> 'pending' AND state <> 'claimed';
 CREATE INDEX fires_unsuccessful ON fires (due, key) WHERE kind <> 'succeeded' AND kind <> '';
 COMMENT ON TABLE fires IS 'fires, waiting, running and over: see the view fire_history';
 COMMENT ON COLUMN fires.id IS 'grows in the order of recording';

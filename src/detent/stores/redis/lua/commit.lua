@@ -68,6 +68,13 @@ function writes.EXTEND(hash, from, to)
   end
 end
 
+-- Adds numbers to fields.
+function writes.COUNT(hash, from, to)
+  for place = from, to, 2 do
+    call("HINCRBY", hash, ARGV[place], ARGV[place + 1])
+  end
+end
+
 writes["ZADD GT"] = function(index, from, to)
   call("ZADD", index, "GT", unpack(ARGV, from, to))
 end

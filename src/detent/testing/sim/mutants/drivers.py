@@ -185,9 +185,9 @@ class WokenFireIsInSightOnlyLater(CheckedDriver):
     """The woken record is no longer parked, but no ask finds it."""
 
     def _unpark(self, wake: Wake) -> bool:
-        look_at = {one.fire.key: one.look_at for one in self._all("lane", wake.lane)}
+        look_at = {one.fire.key: one.look_at for one in self._members([wake.lane])}
         is_woken = super()._unpark(wake)
-        for record in self._all("lane", wake.lane):
+        for record in self._members([wake.lane]):
             record.look_at = look_at[record.fire.key]
             record.is_parked = record.look_at > record.run_at
         return is_woken

@@ -46,10 +46,10 @@ def late_ask_is_granted(original: Any, self: CheckedStore, ask: Ask) -> Grants:
 
 
 @patch(claiming.Claiming, "_answer_again")
-def repeated_ask_does_not_renew_claims(original: Any, self: Any, mine: Any, upcoming: Any) -> Any:
+def repeated_ask_does_not_renew_claims(original: Any, self: Any, mine: Any) -> Any:
     """A repeated ask returns the same claims, but with the expiry of the first answer."""
     self._unit.write = lambda record, **_: None
-    return original(self, mine, upcoming)
+    return original(self, mine)
 
 
 # Lanes.

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detent import clock
-from detent.cli.act.pauses import find_pauses, pause_text
-from detent.cli.context import Context
-from detent.cli.formatting import duration, iso, relative
-from detent.cli.look.nodes import live_nodes
-from detent.cli.lookup import SCAN_MAX
 from detent.manifest.check import NodeSettings
 from detent.model import Job, Outcome, Query, Row
+from detent.rules.chains import predecessor_of
 from detent.stores.base import Store, app_of, find_all
+from detent.views.context import Context
+from detent.views.formatting import duration, iso, relative
+from detent.views.lookup import SCAN_MAX
+from detent.views.nodes import live_nodes
+from detent.views.pauses import find_pauses, pause_text
 
 ON_TIME_S = 1.0
 NO_NODE = "no node is alive: start `detent run`"
@@ -21,6 +22,13 @@ CATCH_UP = {
     "latest": "the next node runs the newest missed instant and records the others as missed",
     "all": "the next node runs the newest 100 missed instants in order",
 }
+
+
+def fire_sentences(row: Row, now: datetime) -> list[str]:
+    """What caused the fire, if another fire did, and what happened to it."""
+    before = predecessor_of(row.fire)
+    cause = [f"it was started by the success of {before}"] if before else []
+    return [*cause, *outcome_sentences(row, now)]
 
 
 def outcome_sentences(row: Row, now: datetime) -> list[str]:

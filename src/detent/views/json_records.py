@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from detent.cli.formatting import iso
 from detent.model import Attempt, Row
+from detent.views.formatting import iso
 
 
 def names_record(name: str) -> dict[str, Any]:

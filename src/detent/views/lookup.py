@@ -14,12 +14,12 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from detent import clock
-from detent.cli.context import Context, require_store
 from detent.errors import UsageError
 from detent.manifest.check import Manifest, for_host
 from detent.model import Job, Origin, Query, Row
 from detent.stores.base import Store, find_all
 from detent.text import did_you_mean, listed, quote
+from detent.views.context import Context, require_store
 
 SCAN_MAX = 10_000  # fires read to find one
 SUGGEST_MAX = 500  # fires read to suggest the name of a job

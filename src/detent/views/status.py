@@ -14,23 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.cli.act.pauses import Pause, find_pauses, pause_record
-from detent.cli.context import Context
-from detent.cli.formatting import iso, local_time, relative
-from detent.cli.json_records import fire_record, names_record
-from detent.cli.look.nodes import NodeStatus, find_nodes, node_record, remarks
-from detent.cli.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Job, Kind, Query, Row, Size, Watermark, Watermarks
+from detent.model import Job, Kind, Query, Row, Size, Watermarks
 from detent.rules.lanes import LATE_S
+from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
 from detent.stores.search import place_of
 from detent.text import listed, plural
+from detent.views.context import Context
+from detent.views.formatting import iso, local_time, relative
+from detent.views.json_records import fire_record, names_record
+from detent.views.lookup import NOT_HOOKS, SCAN_MAX, apps_of, find_job, known_jobs
+from detent.views.nodes import NodeStatus, find_nodes, node_record, remarks
+from detent.views.pauses import Pause, find_pauses, pause_record
 
 LATELY = timedelta(days=1)
-OVERDUE_S = 5.0  # nodes usually start a due fire within a second
 LOOK_MAX = 2_000  # failures of the last day, and waiting messages, that are read
 QUEUES_MAX = 100  # queues whose oldest message is read
 BAD: tuple[Kind, ...] = ("failed", "rejected", "timed-out", "lost", "missed")
@@ -123,36 +123,36 @@ def _with_fires(
     planned = find_all(store, waiting._replace(origins=("schedule", "manual")))
     messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
     lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
-    sizes = {app: _sizes(store, app) for app in by_app}
-    late = [*_late(planned, running, overview.alive, now), *_late_messages(store, sizes, overview.alive, now)]
+    sizes = {app: queue_sizes(store, app) for app in by_app}
+    late = [
+        *late_fires(planned, running, overview.alive, now),
+        *_late_messages(store, sizes, overview.alive, now),
+    ]
     if context.manifest:
-        late += _unplanned(context.manifest, by_app[context.app], now)
+        late += unplanned(context.manifest, by_app[context.app], now)
     known = {*known_jobs(context)}
     return overview._replace(
         running=sorted(running, key=lambda row: row.claimed_at or now),
         retrying=[row for row in (*planned, *messages) if row.attempt],
-        late=_by_job(late),
-        unserved=_unserved(sizes, planned, overview),
+        late=merge_late(late),
+        unserved=unserved_queues(sizes, planned, overview),
         failures=_failures(store, lately, known),
         pauses=[pause for pause in overview.pauses if pause.job in known],
     )
 
 
-def _sizes(store: Store, app: str) -> dict[str, Size]:
+def queue_sizes(store: Store, app: str) -> dict[str, Size]:
     """The queues of the app, without those of locks and triggers, which have a slash and serve themselves."""
     return {queue: size for queue, size in store.count(app).items() if "/" not in queue}
 
 
-def _late(
+def late_fires(
     planned: list[Row], running: list[Row], nodes: Sequence[NodeStatus], now: datetime
 ) -> Iterator[Late]:
     holders = {row.fire.lane: row.fire.key for row in running if row.fire.lane}
     for row in planned:
         fire, holder = row.fire, holders.get(row.fire.lane, "")
-        is_nominal = fire.origin == "schedule" and not row.attempt
-        due_at = fire.due_at if is_nominal else row.run_at or fire.due_at
-        usual_s = LATE_S if holder and fire.policy.concurrency == "Queue" else OVERDUE_S
-        if "/" not in fire.queue and _is_late(due_at, fire.policy.late_after_s or usual_s, now):
+        if due_at := late_since(row, now, waits_for_lane=bool(holder)):
             why = f"waits for {holder}" if holder else ""
             yield Late(fire.job, due_at, _why(fire.queue, nodes) or why)
 
@@ -163,12 +163,22 @@ def _late_messages(
     """Only the oldest message of each queue: thousands can wait behind it."""
     queues = [(app, queue, size) for app, some in sizes.items() for queue, size in some.items()]
     for app, queue, size in [one for one in queues if one[2].pending][:QUEUES_MAX]:
-        for row in store.find(Query(app=app, queues=(queue,), origins=("push",), upcoming=True, limit=1)):
-            due_at = row.run_at or row.fire.due_at
-            if _is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
-                waiting = "message waits" if size.pending == 1 else "messages wait"
-                why = f"{size.pending:,} {waiting} in queue {queue}"
-                yield Late(row.fire.job, due_at, _why(queue, nodes) or why)
+        for row in store.find(oldest_message(app, queue)):
+            if late := late_message(row, size, nodes, now):
+                yield late
+
+
+def oldest_message(app: str, queue: str) -> Query:
+    return Query(app=app, queues=(queue,), origins=("push",), upcoming=True, limit=1)
+
+
+def late_message(row: Row, size: Size, nodes: Sequence[NodeStatus], now: datetime) -> Late | None:
+    """`row` is the oldest message of its queue."""
+    due_at, queue = row.run_at or row.fire.due_at, row.fire.queue
+    if not is_late(due_at, row.fire.policy.late_after_s or LATE_S, now):
+        return None
+    waiting = "message waits" if size.pending == 1 else "messages wait"
+    return Late(row.fire.job, due_at, _why(queue, nodes) or f"{size.pending:,} {waiting} in queue {queue}")
 
 
 def _why(queue: str, nodes: Sequence[NodeStatus]) -> str:
@@ -181,7 +191,7 @@ def _served(nodes: Sequence[NodeStatus]) -> set[str]:
     return {queue for node in nodes for queue in node.heartbeat.queues}
 
 
-def _unserved(
+def unserved_queues(
     sizes: Mapping[str, Mapping[str, Size]], planned: list[Row], overview: Overview
 ) -> list[Unserved]:
     waiting: Counter[tuple[str, str]] = Counter()
@@ -198,26 +208,21 @@ def _unserved(
     ]
 
 
-def _unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
+def unplanned(manifest: Manifest, watermarks: Watermarks, now: datetime) -> Iterator[Late]:
     """Due instants that no node has recorded as fires."""
     for job in manifest.jobs:
-        watermark: Watermark | None = watermarks.by_job.get(find_job(manifest, job.name))
-        due_at = job.schedule.after(watermark.at) if watermark else None
-        if due_at and _is_late(due_at, job.policy.late_after_s or OVERDUE_S, now):
+        watermark = watermarks.by_job.get(find_job(manifest, job.name))
+        if watermark and (due_at := unplanned_since(job, watermark, now)):
             yield Late(job.name, due_at, "no node has planned it")
 
 
-def _by_job(late: list[Late]) -> list[Late]:
+def merge_late(late: list[Late]) -> list[Late]:
     """Merge them by job, the oldest first."""
     found: dict[str, Late] = {}
     for one in sorted(late, key=lambda one: one.due_at):
         known = found.get(one.job)
         found[one.job] = known._replace(times=known.times + 1) if known else one
     return [*found.values()]
-
-
-def _is_late(due_at: datetime, after_s: float, now: datetime) -> bool:
-    return due_at + timedelta(seconds=after_s) < now
 
 
 def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:

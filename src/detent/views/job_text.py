@@ -7,7 +7,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from detent.manifest.alerts import has_secret, service_of
 from detent.manifest.check import Manifest
+from detent.manifest.fields import HOOKS
+from detent.manifest.rules import address_of
 from detent.text import listed, map_texts
 
 SHORT_MAX = 60  # characters of a command in a table
@@ -63,7 +66,16 @@ def job_fields(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"enqueue.{name}", _value(value)
     for name, value in job.items():
         if name not in _SHOWN_APART:
-            yield from _flat(name, value)
+            yield from _flat(name, [*map(_without_secret, value)] if name in HOOKS else value)
+
+
+def _without_secret(hook: Any) -> Any:
+    """Replace the address of an alert that contains a secret."""
+    address = address_of(hook)
+    if not address or not has_secret(address):
+        return hook
+    masked = f"{service_of(address)}://***"
+    return {**hook, "to": masked} if isinstance(hook, dict) else masked
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,156 @@
+"""Who may use the dashboard: users, roles, and the ways to find the user of a request.
+
+- Without `--auth` only this machine may connect, and its user may operate.
+- `token:REF` lets in who knows a secret: as a bearer token, or as the password that a browser asks for.
+- `proxy:HEADER` trusts the user's name in a header, but only from the address of a trusted proxy.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from detent.errors import UsageError
+from detent.runners.secrets import resolve
+from detent.text import quote
+from detent.views.formatting import printable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+Role = Literal["read", "operate"]
+NAME_MAX = 100  # characters of a user's name
+ALLOWED = "use token:env:NAME, token:file:/PATH, read-token:env:NAME or proxy:HEADER"
+_KINDS: dict[str, Role] = {"token": "operate", "read-token": "read"}
+
+
+class User(NamedTuple):
+    """Who sent a request, and what the user may do."""
+
+    name: str
+    role: Role = "read"
+
+
+Who = Callable[["Request"], "User | Awaitable[User | None] | None"]
+
+
+class Token(NamedTuple):
+    secret: bytes
+    role: Role
+
+
+class ProxyHeader(NamedTuple):
+    name: str  # of the header
+    trusted: tuple[IPv4Network | IPv6Network, ...]
+
+
+def local_user(name: str) -> Who:
+    """Let in who connects from this machine."""
+
+    def who(request: Request) -> User | None:
+        address = request.client.host if request.client else ""
+        return User(name, "operate") if is_loopback(address) else None
+
+    return who
+
+
+def read_only(who: Who) -> Who:
+    """The same users, with the role `read`."""
+
+    async def limited(request: Request) -> User | None:
+        user = await user_of(who, request)
+        return user._replace(role="read") if user else None
+
+    return limited
+
+
+async def user_of(who: Who, request: Request) -> User | None:
+    found = who(request)
+    return await found if isinstance(found, Awaitable) else found
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def parse_auth(
+    texts: Sequence[str], proxies: Sequence[str], secrets: Mapping[str, str], env: Mapping[str, str]
+) -> Who:
+    """Return the function that finds the user of a request, as `--auth` and `--trusted-proxy` describe it."""
+    tokens: list[Token] = []
+    headers: list[ProxyHeader] = []
+    trusted = tuple(map(_network, proxies))
+    for text in texts:
+        kind, _, rest = text.partition(":")
+        if kind in _KINDS and rest:
+            found = resolve([rest], secrets, env)
+            if found.warnings:
+                raise UsageError(f"bad --auth {kind}: {found.warnings[0]}; {ALLOWED}")
+            tokens += [Token(secret.key(), _KINDS[kind]) for secret in found.secrets]
+        elif kind == "proxy" and rest:
+            if not trusted:
+                raise UsageError(
+                    f"bad --auth {quote(text)}: a header is only believed from a proxy;"
+                    " name its address with --trusted-proxy"
+                )
+            headers.append(ProxyHeader(rest.lower(), trusted))
+        else:
+            raise UsageError(f"bad --auth {quote(kind)}: {ALLOWED}")
+    return _find_by(tokens, headers)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise UsageError(f"bad --trusted-proxy {quote(text)}: {error}; use 10.0.0.5 or 10.0.0.0/24") from None
+
+
+def _find_by(tokens: Sequence[Token], headers: Sequence[ProxyHeader]) -> Who:
+    def who(request: Request) -> User | None:
+        for header in headers:
+            if user := _proxied(header, request):
+                return user
+        return _with_token(tokens, request)
+
+    return who
+
+
+def _proxied(header: ProxyHeader, request: Request) -> User | None:
+    try:
+        address = ip_address(request.client.host if request.client else "")
+    except ValueError:
+        return None
+    names = request.headers.getlist(header.name)
+    if len(names) != 1 or not any(address in network for network in header.trusted):
+        return None
+    name = clean_name(names[0])
+    return User(name, "operate") if name else None
+
+
+def _with_token(tokens: Sequence[Token], request: Request) -> User | None:
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    name, given = "", b""
+    if scheme.lower() == "bearer":
+        given = value.strip().encode()
+    elif scheme.lower() == "basic":
+        try:
+            name, _, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return None
+        given = password.encode()
+    # Every token is compared, so that the time says nothing about which one is close.
+    roles = [token.role for token in tokens if hmac.compare_digest(token.secret, given)]
+    return User(clean_name(name) or "token", roles[0]) if roles else None
+
+
+def clean_name(text: str) -> str:
+    """A name fit for a log and a note: printable, on one line, without brackets."""
+    return printable(text).replace("(", "").replace(")", "").replace(" ", "_")[:NAME_MAX]

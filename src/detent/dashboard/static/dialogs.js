@@ -1,0 +1,218 @@
+// Dialogs for actions, and the short messages about their results.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { BULK_MAX, api, firePage, post, short } from "./api.js";
+import { isUtc, zoneName } from "./time.js";
+
+const TOAST_MS = 6000;
+const REASON_MAX = 200;
+const shown = { dialog: null, toasts: [], notify: () => {} };
+let count = 0;
+
+export function say(text, { bad = false, href = "" } = {}) {
+  const id = ++count;
+  shown.toasts = [...shown.toasts, { id, text, bad, href }];
+  shown.notify();
+  setTimeout(() => {
+    shown.toasts = shown.toasts.filter((one) => one.id !== id);
+    shown.notify();
+  }, TOAST_MS);
+}
+
+// dialog: {title, text, fields: [component], verb, danger, act(values)}; `act` may throw an error to show.
+export function ask(dialog) {
+  shown.dialog = { ...dialog, id: ++count };
+  shown.notify();
+}
+
+export const isAsking = () => Boolean(shown.dialog);
+
+function close(id) {
+  if (shown.dialog?.id !== id) return;
+  shown.dialog = null;
+  shown.notify();
+}
+
+export function Overlay() {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    shown.notify = () => draw((n) => n + 1);
+  }, []);
+  return html`
+    ${shown.dialog && html`<${Dialog} key=${shown.dialog.id} ...${shown.dialog}/>`}
+    <div class="toasts" role="status" aria-live="polite">${shown.toasts.map((one) => html`<div key=${one.id} class="toast ${one.bad ? "bad" : ""}">
+      ${one.text}${one.href && html` <a href=${one.href}><u>Open</u></a>`}</div>`)}</div>`;
+}
+
+function Dialog({ id, title, text, fields, verb, danger, act }) {
+  const box = useRef(null);
+  const [state, setState] = useState({ busy: false, error: "" });
+  useEffect(() => {
+    const dialog = box.current;
+    dialog.showModal();
+    return () => dialog.close(); // gives the focus back
+  }, []);
+  const submit = async (event) => {
+    event.preventDefault();
+    const values = Object.fromEntries(new FormData(event.target));
+    setState({ busy: true, error: "" });
+    try {
+      await act(values);
+      close(id);
+    } catch (error) {
+      setState({ busy: false, error: error.message });
+    }
+  };
+  return html`<dialog ref=${box} aria-labelledby="dialog-title" onClose=${() => close(id)}>
+    <form onSubmit=${submit}>
+      <h2 id="dialog-title">${title}</h2>
+      ${text && html`<p class="soft">${text}</p>`}
+      ${fields}
+      ${state.error && html`<p class="error" role="alert">${state.error}</p>`}
+      <div class="acts">
+        <button type="button" onClick=${() => box.current.close()}>${verb ? "Cancel" : "Close"}</button>
+        ${verb && html`<button class="main ${danger ? "danger" : ""}" disabled=${state.busy}>${state.busy ? "Working…" : verb}</button>`}
+      </div>
+    </form>
+  </dialog>`;
+}
+
+const Reason = () => html`<label>Reason, for the audit record
+  <input name="reason" maxlength=${REASON_MAX} placeholder="optional" autocomplete="off"/></label>`;
+
+const HOURS = [["1 h", 1], ["8 h", 8], ["24 h", 24]];
+function Until() {
+  const [value, setValue] = useState("");
+  const later = (hours) => {
+    const at = new Date(Date.now() + hours * 3600000 - (isUtc() ? 0 : new Date().getTimezoneOffset() * 60000));
+    setValue(at.toISOString().slice(0, 16));
+  };
+  return html`<label>Until (${zoneName()}); empty: until it is resumed
+    <input type="datetime-local" name="until" value=${value} onInput=${(event) => setValue(event.target.value)}/></label>
+    <div class="quick">${HOURS.map(([text, hours]) => html`<button type="button" class="small" onClick=${() => later(hours)}>${text}</button>`)}
+      <button type="button" class="small" onClick=${() => setValue("")}>no end</button></div>`;
+}
+
+const instant = (text) => (text ? new Date(isUtc() ? `${text}Z` : text).toISOString() : null);
+
+export function runJob(name, done = () => {}) {
+  ask({
+    title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Reason}/>`,
+    text: "Starts one fire beside its schedule, on a node that serves its queue.",
+    act: async ({ reason }) => {
+      const { fire } = await post(api("jobs", name, "fire"), { reason });
+      say(`Started ${short(fire)}.`, { href: firePage(fire) });
+      done();
+    },
+  });
+}
+
+export function pauseJob(name, done = () => {}) {
+  ask({
+    title: `Pause ${short(name)}`, verb: "Pause", fields: html`<${Reason}/><${Until}/>`,
+    text: "Instants that fall due while it is paused are skipped. Running work continues.",
+    act: async ({ reason, until }) => {
+      await post(api("jobs", name, "pause"), { reason, until: instant(until) });
+      say(`Paused ${short(name)}.`);
+      done();
+    },
+  });
+}
+
+export function resumeJob(name, done = () => {}) {
+  ask({
+    title: `Resume ${short(name)}`, verb: "Resume", fields: html`<${Reason}/>`,
+    act: async ({ reason }) => {
+      await post(api("jobs", name, "resume"), { reason });
+      say(`Resumed ${short(name)}.`);
+      done();
+    },
+  });
+}
+
+export function killFire(key, done = () => {}) {
+  ask({
+    title: `Kill ${short(key)}`, verb: "Kill", danger: true, fields: html`<${Reason}/>`,
+    text: "Its node ends the whole process tree: first SIGTERM, then SIGKILL. It is not retried.",
+    act: async ({ reason }) => {
+      await post(api("fires", key, "kill"), { reason });
+      say(`${short(key)} is being stopped.`);
+      done();
+    },
+  });
+}
+
+export function runAgain(key, done = () => {}) {
+  ask({
+    title: `Run ${short(key)} again`, verb: "Run again", fields: html`<${Reason}/>`,
+    text: "Starts a new fire with a new key; this one keeps its outcome.",
+    act: async ({ reason }) => {
+      const { fire } = await post(api("fires", key, "again"), { reason });
+      say(`Started ${short(fire)}.`, { href: firePage(fire) });
+      done(fire);
+    },
+  });
+}
+
+function report(text, errors) {
+  say(`${text}${errors.length ? `; ${errors.length} refused: ${errors[0]}` : ""}.`, { bad: errors.length > 0 });
+}
+
+const fires = (n) => (n === 1 ? "1 fire" : `${n} fires`);
+
+// Runs again or kills several fires, a few at a time.
+export function bulk(keys, verb, done) {
+  const chosen = keys.slice(0, BULK_MAX);
+  const [title, text, route] = verb === "kill"
+    ? [`Kill ${fires(chosen.length)}`, "Each is ended with its process tree. This cannot be undone.", "kill"]
+    : [`Run ${fires(chosen.length)} again`, "Each starts a new fire with a new key.", "again"];
+  ask({
+    title, text, verb: title, danger: verb === "kill", fields: html`<${Reason}/>`,
+    act: async ({ reason }) => {
+      const errors = [];
+      const left = [...chosen];
+      const work = async () => {
+        for (let key = left.pop(); key !== undefined; key = left.pop()) {
+          try {
+            await post(api("fires", key, route), { reason });
+          } catch (error) {
+            errors.push(error.message);
+          }
+        }
+      };
+      await Promise.all([work(), work(), work(), work()]);
+      const well = chosen.length - errors.length;
+      report(`${fires(well)} ${verb === "kill" ? "being stopped" : "started again"}`, errors);
+      done();
+    },
+  });
+}
+
+const messages = (n) => (n === 1 ? "1 dead message" : `${n} dead messages`);
+
+export function dead(queue, keys, verb, done) {
+  const chosen = keys.slice(0, BULK_MAX);
+  const isForget = verb === "forget";
+  ask({
+    title: `${isForget ? "Forget" : "Retry"} ${messages(chosen.length)} of ${queue}`, verb: isForget ? "Forget" : "Retry",
+    danger: isForget, fields: html`<${Reason}/>`,
+    text: isForget ? "They leave the list of dead letters for good." : "Each is put on its queue again, as a new message.",
+    act: async ({ reason }) => {
+      const answer = await post(api("queues", queue, verb), { keys: chosen, reason });
+      if (isForget) report(`Forgot ${messages(answer.forgotten)}`, []);
+      else report(`Put ${messages(answer.retried.length)} on the queue again`, answer.errors.map((one) => one.error));
+      done();
+    },
+  });
+}
+
+const KEYS = {
+  "/": "filter", "j k": "next, previous row", Enter: "open", Esc: "back", x: "select a row", r: "run the job",
+  p: "pause or resume the job", "g n": "Now", "g j": "Jobs", "g f": "Fires", "g q": "Queues", "g o": "Nodes",
+  "g a": "Audit", u: "UTC or local time", "?": "this help",
+};
+
+export function help() {
+  const rows = Object.entries(KEYS).map(([key, text]) => html`<kbd>${key}</kbd><span>${text}</span>`);
+  ask({ title: "Keys", fields: html`<div class="keys">${rows}</div>` });
+}

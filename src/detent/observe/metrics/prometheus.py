@@ -1,0 +1,61 @@
+"""Keeps series for Prometheus, in its text format or in OpenMetrics, which has exemplars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detent.observe.metrics.series import NODE, Labels
+from detent.observe.otel import need
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+class PrometheusMeter:
+    def __init__(self) -> None:
+        client = import_client("--metrics")
+        client.disable_created_metrics()  # otherwise each counter has a second series
+        self.registry: CollectorRegistry = client.CollectorRegistry()
+        self._children: dict[tuple[str, Labels], Any] = {}  # the client's own lookup is slow
+        kinds = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
+        self._made: dict[str, Any] = {
+            one.name: kinds[one.kind](
+                one.name,
+                one.help,
+                one.labels,
+                registry=self.registry,
+                **({"buckets": one.bounds} if one.bounds else {}),
+            )
+            for one in NODE
+        }
+
+    def add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
+        self._labelled(name, labels).inc(amount)
+
+    def set(self, name: str, labels: Labels, value: float) -> None:
+        self._labelled(name, labels).set(value)
+
+    def observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
+        self._labelled(name, labels).observe(value, {"run_id": run_id} if run_id else None)
+
+    def _labelled(self, name: str, labels: Labels) -> Any:
+        found = self._children.get((name, labels))
+        if found is None:
+            found = self._made[name].labels(*labels) if labels else self._made[name]
+            self._children[name, labels] = found
+        return found
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Return the series, and their content type."""
+        from prometheus_client.exposition import choose_encoder
+
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+def import_client(option: str) -> Any:
+    try:
+        import prometheus_client
+    except ModuleNotFoundError:
+        raise need("prometheus", option, "prometheus_client") from None
+    return prometheus_client
