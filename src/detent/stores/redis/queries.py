@@ -70,7 +70,7 @@ class Queries:
             indexes = [f"{kind}:{queue}" for queue in queues for kind in kinds]
             if sum(self._calls(app, [["ZCARD", index] for index in indexes])) <= FEW:
                 found = self._calls(app, [["ZRANGE", index, 0, -1] for index in indexes])
-                return self._select(app, query, [key.decode() for keys in found for key in keys], RECORD)
+                return self._select(app, query, _keys(found), RECORD)
         return self._search(app, query, self._sources(app, query, queues))
 
     def _select(self, app: str, query: Query, keys: Sequence[str], hashes: int) -> Found:
@@ -140,7 +140,7 @@ class Queries:
         for start in range(0, len(jobs), some):
             books = [f"book:{encoded(job)}" for job in jobs[start : start + some]]
             pages = self._calls(app, [["ZREVRANGEBYSCORE", book, *span] for book in books])
-            for one, attempts in self._rows(app, [key.decode() for keys in pages for key in keys], BARE):
+            for one, attempts in self._rows(app, _keys(pages), BARE):
                 found[one.fire.job].append(row_of(one, attempts))
         return found
 
@@ -201,8 +201,9 @@ class Queries:
             if count <= 0:
                 return gone
             last = count if surplus is None else passed + count - 1
-            now, _, ((keys,),) = self._session.find(app, ["calls", [[*command, passed, last]]])
-            records = [one for one, _ in self._rows(app, [key.decode() for key in keys])]
+            now, _, (found,) = self._session.find(app, ["calls", [[*command, passed, last]]])
+            keys = _keys(found)
+            records = [one for one, _ in self._rows(app, keys)]
             watermarks = self._watermarks(app, records, now)
             some = [one for one in records if surplus is None or one.keep_until <= now]
             some = [one for one in some if not _is_to_come(one, watermarks)]
@@ -284,6 +285,10 @@ class Queries:
                 request.writes["ZREM", index] += jobs
                 request.send(self._session, app, Expect())
             passed += len(page) - len(jobs)
+
+
+def _keys(replies: Sequence[Sequence[bytes]]) -> list[str]:
+    return [key.decode("utf-8", "surrogateescape") for keys in replies for key in keys]
 
 
 def _text(cell: str) -> str:
