@@ -114,6 +114,7 @@ def test_errors_say_what_to_do(
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         assert "another program uses it" in failed(capfd, "dashboard", "--listen", address)
+    assert "detent dashboard" in failed(capfd, "run", "--dashboard", "0.0.0.0:0")
     assert "memory" in failed(capfd, "run", "--store", "memory:", "--dashboard")
     assert "`detent run` creates it" in failed(capfd, "dashboard", "--store", "sqlite:///none.db")
     monkeypatch.delenv("DETENT_STORE")

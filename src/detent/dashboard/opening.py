@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from detent.app.daemon import DaemonOptions
-from detent.dashboard.server import Dashboard, Options
+from detent.dashboard.server import Dashboard, Options, parse_listen
 from detent.dashboard.source import Source
 from detent.errors import UsageError
 from detent.loading.config import store_options, store_url
@@ -87,6 +87,11 @@ class Beside:
         url = store_url(manifest, self._options.store, self._options.env)
         if url.startswith("memory:"):
             raise UsageError("--dashboard cannot read a store in the node's memory: use sqlite:///PATH")
+        if not parse_listen(self._listen).is_loopback:
+            raise UsageError(
+                f"--dashboard {self._listen} would let everyone in: it serves this machine only;"
+                " for others run `detent dashboard` with --auth"
+            )
         apps = [load_app(self._options.name)] if is_app(self._options.name) else []
         self._source = source_of(url, [manifest], apps, self._style)
         self._dashboard = Dashboard(self._source, Options(listen=self._listen), self._options.env)

@@ -71,6 +71,8 @@ class Reading:
         await self._observer.find_apps()
         watched = self._observer.watched(*options_of(request.query_params))
         await self._observer.document(watched, None)  # an error is an answer, not a broken stream
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
 
         async def stream(version: str | None = since) -> AsyncIterator[str]:

@@ -84,7 +84,8 @@ def test_a_running_fire_shows_its_output_and_is_killed(visit: Open) -> None:
 
 
 def test_dead_letters_are_retried_and_forgotten(visit: Open) -> None:
-    page = visit("/queues")
+    page = visit("/")
+    page.locator(".stats a.warn", has_text="dead letters").click()
     page.locator(".tag.bad", has_text="no node serves it").wait_for()
     page.get_by_role("link", name="mail").click()
     letters = page.locator("tr", has_text="no address: nobody")

@@ -36,20 +36,21 @@ export function Verdict({ doc }) {
 
 function Stats({ doc }) {
   const count = (what) => doc.attention.filter((one) => one.what === what).length;
-  const jobs = Object.values(doc.jobs);
+  const paused = Object.values(doc.jobs).filter((job) => job.paused).length;
   const alive = doc.nodes.filter((node) => node.alive).length;
+  // [text, number, page, class if the number is not 0, class if it is]
   const items = [
-    ["running", doc.running_count, page("/fires", { state: "claimed" }), ""],
-    ["failing", count("failing"), page("/jobs", { state: "failing" }), "bad"],
-    ["late", count("late"), page("/jobs", { state: "late" }), "bad"],
-    ["retrying", count("retrying"), page("/fires", { state: "pending" }), "warn"],
-    ["paused", jobs.filter((job) => job.paused).length, page("/jobs", { state: "paused" }), "warn"],
-    ["unserved", count("unserved"), page("/queues"), "bad"],
-    [alive === 1 ? "node alive" : "nodes alive", alive, page("/nodes"), alive ? "" : "bad"],
-    [jobs.length === 1 ? "job" : "jobs", jobs.length + doc.jobs_left_out, page("/jobs"), ""],
+    ["running", doc.running_count, page("/fires", { state: "claimed" }), "", ""],
+    ["failing", count("failing"), page("/jobs", { state: "failing" }), "bad", "zero"],
+    ["late", count("late"), page("/jobs", { state: "late" }), "bad", "zero"],
+    ["retrying", count("retrying"), page("/fires", { state: "pending" }), "warn", "zero"],
+    ["paused", paused, page("/jobs", { state: "paused" }), "warn", "zero"],
+    ["messages waiting", doc.messages.waiting, page("/queues"), "", "zero"],
+    ["dead letters", doc.messages.dead, page("/queues"), "warn", "zero"],
+    [alive === 1 ? "node alive" : "nodes alive", alive, page("/nodes"), "", "bad"],
   ];
-  return html`<div class="stats">${items.map(([text, number, href, cls]) => html`<a key=${text} href=${href}
-    class=${number ? cls : cls && !text.startsWith("node") ? "zero" : cls}><b>${number}</b><span>${text}</span></a>`)}</div>`;
+  return html`<div class="stats">${items.map(([text, number, href, some, none]) => html`<a key=${href + text} href=${href}
+    class=${number ? some : none}><b>${number.toLocaleString("en")}</b><span>${text}</span></a>`)}</div>`;
 }
 
 function Rows({ doc, matches, open }) {
