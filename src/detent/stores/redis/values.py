@@ -1,6 +1,7 @@
 """How records are written in Redis: a text of the fire, which never changes, and a line of its state.
 
-The text has two lines of JSON: what only this fire has, and what it shares with others.  The line of a state
+The text has two lines, each a JSON list: what only this fire has, and what it shares with others.  A newer
+version may add values to the ends of these lists; an older one ignores them.  The line of a state
 has words that the scripts read (`lua/records.lua`), then a JSON list that only Python reads:
 
     version, first fence and first id of the commit that wrote it; state; kind of outcome; run_at; look_at;
@@ -89,7 +90,7 @@ def fire_text(fire: Fire, shared: dict[tuple[Any, ...], bytes]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _shared_of(text: bytes) -> tuple[Any, ...]:
-    job, queue, policy, origin, revision, start_by, first_at, count = of_json(text)
+    job, queue, policy, origin, revision, start_by, first_at, count, *_ = of_json(text)
     return job, queue, instant_of(start_by), policy_of(policy), origin, revision, instant_of(first_at), count
 
 
@@ -97,7 +98,7 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
     pairs = [text.split(b"\n") for text in texts]
     fires = []
     for own, (_, end) in zip(of_json(b"[%b]" % b",".join([own for own, _ in pairs])), pairs, strict=True):
-        key, due, run_id, payload, lane = own
+        key, due, run_id, payload, lane, *_ = own
         job, queue, start_by, policy, origin, revision, first_at, count = _shared_of(end)
         mine = key, job, _instant(due), run_id, queue, lane, start_by, policy, origin, revision
         fires.append(Fire(*mine, payload, first_at, count))
