@@ -40,7 +40,7 @@ from detent.stores.engine.driver import (
     place_of,
 )
 from detent.stores.engine.finishing import LANE_PREFIX
-from detent.stores.redis.indexes import decoded, encoded, indexes_of
+from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where
 from detent.stores.redis.session import Session
@@ -65,9 +65,9 @@ class Hand:
         for index, scores in self.taken.items():
             for key, score in scores.items():
                 if key not in request.written:
-                    request.writes["ZADD XX", index] += score, key_of(key)
+                    request.writes["ZADD XX"][index] += score, key_of(key)
         if self.lanes:
-            request.writes["HDEL", "hands"] += self.lanes
+            request.writes["HDEL"]["hands"] += self.lanes
 
 
 class RedisDriver:
@@ -133,8 +133,8 @@ class RedisDriver:
                 return None
             left = {place: group for place, group in left.items() if place not in gone}
         hand.taken, hand.lanes = {}, set()
-        for record in request.written.values():
-            record.indexes, record.until = indexes_of(record), record.expires
+        for record, indexes in request.written.values():
+            record.indexes, record.until = indexes, record.expires
         done = [place in left for place in range(len(groups))]
         return Committed(seen.header, done, frozenset(request.inserted), seen.version, int(more[0]))
 

@@ -257,7 +257,7 @@ class Queries:
             request = Request({}, set())
             for field in fields:
                 request.checks[name][field] = texts[field].split(" ")[0] + " "
-                request.writes["HDEL", name].append(field)
+                request.writes["HDEL"][name].append(field)
             if fields:
                 request.send(self._session, app, Expect())
 
@@ -282,7 +282,7 @@ class Queries:
             jobs = self._unused(app, [job.decode() for job in page], ["ZCARD book:{}", "HEXISTS jobs {}"])
             if jobs:
                 request = Request({}, set())
-                request.writes["ZREM", index] += jobs
+                request.writes["ZREM"][index] += jobs
                 request.send(self._session, app, Expect())
             passed += len(page) - len(jobs)
 

@@ -24,6 +24,7 @@ from detent.stores.redis.values import Kept, attempt_text, fire_text, line_of, t
 
 REMOVES = ("ZREM", "HDEL")  # first: what is deleted may be replaced, and a full server needs the memory
 Word = bytes | str | float
+Arguments = defaultdict[str, list[Word]]  # of a command, by key
 
 
 class Request:
@@ -33,14 +34,14 @@ class Request:
     def __init__(self, seen: Mapping[str, Kept], present: set[str]) -> None:
         self._seen, self._present = seen, present
         self.checks: defaultdict[str, dict[Word, str]] = defaultdict(dict)  # hash -> field -> version
-        self.writes: defaultdict[tuple[str, str], list[Word]] = defaultdict(list)  # command, key -> arguments
+        self.writes: defaultdict[str, Arguments] = defaultdict(lambda: defaultdict(list))  # by command
         self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
         self._tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)  # hash -> fires of each group
         self._wakes: list[list[Any]] = []
         self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
         self.inserted: list[str] = []
-        self.written: dict[str, Kept] = {}
+        self.written: dict[str, tuple[Kept, Indexes]] = {}
 
     def add(self, group: Group) -> None:
         for drop in group.drops:
@@ -57,14 +58,14 @@ class Request:
             name = encoded(job.name)
             self.checks["jobs"][name] = f"{job.version} "
             if job.at is None:
-                self.writes["HDEL", "jobs"].append(name)
+                self.writes["HDEL"]["jobs"].append(name)
             else:
-                self.writes["STAMP", "jobs"] += name, f"{job.at!r} {job.revision}"
+                self.writes["STAMP"]["jobs"] += name, f"{job.at!r} {job.revision}"
         for one in group.progress:
             if one.succeeded is not None:
-                self.writes["ZADD", "succeeded"] += one.succeeded, encoded(one.job)
+                self.writes["ZADD"]["succeeded"] += one.succeeded, encoded(one.job)
             if one.reached is not None:
-                self.writes["ZADD GT", "reached"] += one.reached, encoded(one.job)
+                self.writes["ZADD GT"]["reached"] += one.reached, encoded(one.job)
         self._wakes += [_wake(one) for one in group.wakes]
 
     def send(
@@ -78,20 +79,21 @@ class Request:
             held["live_until"] = self._live_until
         words: list[Word] = []
         checks: list[list[Any]] = []
-        writes: list[tuple[str, str, int]] = []
+        writes: list[list[Any]] = []
         for hash_name, fields in self.checks.items():
             common = {*fields.values()} if len({*fields.values()}) == 1 else ()
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for name, numbers in self._tallies.items():
-            self.writes["COUNT", name] = [word for pair in numbers.items() for word in pair]
-            self.writes["EXPIRE", name] = [TALLY_S]
-        for (command, key), given in sorted(self.writes.items(), key=lambda one: one[0][0] not in REMOVES):
-            writes.append((command, key, len(given)))
-            words += given
+            self.writes["COUNT"][name] = [word for pair in numbers.items() for word in pair]
+            self.writes["EXPIRE"][name] = [TALLY_S]
         for name, members in self._sets.items():
-            writes.append(("SADD", name, len(members)))
-            words += members
+            self.writes["SADD"][name] = [*members]
+        for command in sorted(self.writes, key=lambda one: one not in REMOVES):
+            writes.append([command])
+            for key, given in self.writes[command].items():
+                writes[-1] += key, len(given)
+                words += given
         return session.run(app, "commit", [held, checks, writes, self._wakes], words)
 
     # Records.
@@ -106,7 +108,7 @@ class Request:
         else:
             self.checks["states"][key] = "0 "
             self.inserted.append(fire.key)
-        texts = self.writes["HSET", "texts"]
+        texts = self.writes["HSET"]["texts"]
         record.id = -1 - len(texts) // 2
         texts += key, fire_text(fire, self._shared)
         self._set_state(key, record, (*indexes_of(record), *lasting_indexes(fire.origin, fire.job)))
@@ -118,11 +120,11 @@ class Request:
         record, fire, indexes = write.record, write.record.fire, indexes_of(write.record)
         assert isinstance(record, Kept)
         key = key_of(fire.key)
-        self.written[fire.key] = record
+        self.written[fire.key] = record, indexes
         self.checks["states"][key] = f"{write.version} "
         for one in record.indexes:
             if one not in indexes:
-                self.writes["ZREM", one[0]].append(key)
+                self.writes["ZREM"][one[0]].append(key)
         self._set_state(key, record, indexes)
         if write.must_live:
             self._live_until = min(self._live_until, record.until)
@@ -135,26 +137,26 @@ class Request:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 
     def _set_state(self, key: bytes, record: Record, indexes: Indexes) -> None:
-        writes = self.writes
-        writes["STAMP", "states"] += key, line_of(record)
+        self.writes["STAMP"]["states"] += key, line_of(record)
+        added = self.writes["ZADD"]
         for index, attribute in indexes:
             score = getattr(record, attribute) if attribute else record.fire.due_at.timestamp()
-            writes["ZADD", index] += _number(score), key
+            added[index] += _number(score), key
 
     def _add_attempt(self, key: bytes, attempt: Attempt) -> None:
         """Numbers of attempts grow, so the first one begins the history."""
         command = "HSET" if attempt.number == 1 else "EXTEND"
-        self.writes[command, "attempts"] += key, attempt_text(attempt)
+        self.writes[command]["attempts"] += key, attempt_text(attempt)
         if attempt.tail:
-            self.writes[command, "tails"] += key, tail_text(attempt)
+            self.writes[command]["tails"] += key, tail_text(attempt)
 
     def _delete(self, old: Kept) -> None:
         key = key_of(old.fire.key)
         self.checks["states"][key] = f"{old.version} "
         for index, _ in (*old.indexes, *lasting_indexes(old.fire.origin, old.fire.job)):
-            self.writes["ZREM", index].append(key)
+            self.writes["ZREM"][index].append(key)
         for hash_name in ("states", "texts", "attempts", "tails"):
-            self.writes["HDEL", hash_name].append(key)
+            self.writes["HDEL"][hash_name].append(key)
 
     # Cells.
 
@@ -163,11 +165,11 @@ class Request:
         if one.version is not None:
             self.checks[hash_name][field] = f"{one.version} "
         if one.text is None:
-            self.writes["RESTAMP", hash_name].append(field)
+            self.writes["RESTAMP"][hash_name].append(field)
         elif one.text == "" and not one.name.startswith(LANE_PREFIX):
-            self.writes["HDEL", hash_name].append(field)
+            self.writes["HDEL"][hash_name].append(field)
         else:
-            self.writes["STAMP", hash_name] += field, one.text
+            self.writes["STAMP"][hash_name] += field, one.text
             if hash_name.startswith("notes:"):
                 self._sets["kinds"].add(hash_name)
 

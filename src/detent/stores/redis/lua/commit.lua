@@ -1,7 +1,7 @@
 -- Writes what a client decided, if nothing that it read has changed; else it writes nothing and says what has changed.
 --
--- The request is a JSON list: what must hold; the hashes whose versions are checked; the writes, each with its command,
--- key and number of arguments; what to wake.  The other arguments are, for each of these hashes, fields and then their
+-- The request is a JSON list: what must hold; the hashes whose versions are checked; the writes, for each command its
+-- keys and their numbers of arguments; what to wake.  The other arguments are, for each of these hashes, fields and then their
 -- versions, unless they have one in common; then the arguments of the writes.  What has a version begins with three
 -- words: the version, and the first fence and the first id of its commit.
 
@@ -85,16 +85,20 @@ end
 
 local function write_all(list, at)
   for _, one in ipairs(list) do
-    local command, key, count = one[1], prefix .. one[2], one[3]
-    for from = at + 1, at + count, CHUNK do
-      local to = math.min(from + CHUNK - 1, at + count)
-      if writes[command] then
-        writes[command](key, from, to)
-      else
-        call(command, key, unpack(ARGV, from, to))
+    local command = one[1]
+    local write = writes[command]
+    for place = 2, #one, 2 do
+      local key, last = prefix .. one[place], at + one[place + 1]
+      for from = at + 1, last, CHUNK do
+        local to = math.min(from + CHUNK - 1, last)
+        if write then
+          write(key, from, to)
+        else
+          call(command, key, unpack(ARGV, from, to))
+        end
       end
+      at = last
     end
-    at = at + count
   end
 end
 
