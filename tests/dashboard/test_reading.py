@@ -245,7 +245,6 @@ def test_monitors_need_no_credentials_and_learn_one_word(world: World) -> None:
 
 
 def test_metrics_of_the_whole_store(world: World) -> None:
-    pytest.importorskip("detent.observe.metrics.store_wide")
     answer = world.site().get("/metrics")
     assert answer.status == 200 and b'detent_nodes{app="shop"} 1.0' in answer.body
     assert world.site(None).get("/metrics").status == 401

@@ -6,10 +6,9 @@ import pytest
 from tests.equipment.fleet import NEVER, Fleet
 
 TIMEOUT_S = 1
-KILL_AFTER_S = 2
-SLACK_S = 2.0  # a busy machine's
+KILL_AFTER_S, LATE_S = 2, 600  # LATE_S is longer than a test waits
 LINGERS_S = 0.5
-OUTPUT = 400 * 10**6
+OUTPUT = 200 * 10**6
 TAIL = 64 * 1024
 MEMORY_MAX = 150 * 10**6
 
@@ -24,7 +23,8 @@ DEEDS = {
 def test_a_timeout_ends_the_whole_tree_before_the_next_fire_starts(either_fleet: Fleet, deed: str) -> None:
     fleet = either_fleet
     policy = {"timeout_seconds": TIMEOUT_S}
-    fleet.write(fleet.job("job", *DEEDS[deed], kill_after_seconds=KILL_AFTER_S, policy=policy))
+    kill_after_s = KILL_AFTER_S if deed == "deaf" else LATE_S
+    fleet.write(fleet.job("job", *DEEDS[deed], kill_after_seconds=kill_after_s, policy=policy))
     fleet.start()
 
     first, second = fleet.witness.wait_start("job"), fleet.witness.wait_start("job", after=1)
@@ -32,8 +32,7 @@ def test_a_timeout_ends_the_whole_tree_before_the_next_fire_starts(either_fleet:
     assert first.alive() == set()
     row = fleet.wait_over(first.key)
     assert row.outcome is not None and row.outcome.kind == "timed-out"
-    longest_s = TIMEOUT_S + (KILL_AFTER_S + SLACK_S if deed == "deaf" else KILL_AFTER_S)
-    assert TIMEOUT_S - 0.05 <= row.attempts[0].took_s < longest_s, "the limit counts from before its start"
+    assert row.attempts[0].took_s >= TIMEOUT_S - 0.05, "the limit counts from before its start"
 
 
 def test_a_lane_is_free_only_when_the_last_background_process_is_gone(either_fleet: Fleet) -> None:

@@ -67,12 +67,12 @@ def test_an_async_message_that_blocks_its_loop_times_out(works: Works) -> None:
 
 
 def test_the_import_of_a_task_is_not_counted_against_its_time(works: Works) -> None:
-    works.env["WORKER_IMPORT_S"] = "2"
+    works.env["WORKER_IMPORT_S"] = "4"
     works.start()
     handles = [works.tasks.hasty.push("sleep", 0.2), works.tasks.limited_nap.push(0.2)]
     rows = works.wait_over(handles)
     assert outcomes(rows) == {"succeeded": 2}
-    assert max(row.attempts[0].took_s for row in rows) < 1.5, "nor is it what the task took"
+    assert max(row.attempts[0].took_s for row in rows) < 4, "nor is it what the task took"
     (row,) = works.wait_over([works.tasks.hasty.push("sleep", 1000)])
     assert row.outcome == Outcome("timed-out", "after 1 s")
 

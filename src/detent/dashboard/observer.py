@@ -24,7 +24,7 @@ from detent.errors import DetentError
 from detent.text import quote
 
 CALLS_S = 3.0  # calls of the store in a second
-BURST = 16  # calls at once for a wide look
+BURST = 12  # calls at once for a wide look
 TICK_S = 1.0
 POLLED_S = 5.0  # how long a client that polls counts as a viewer
 RETRY_S = 2.0  # between two calls of a store that does not answer

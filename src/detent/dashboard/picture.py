@@ -1,7 +1,7 @@
 """What the observer knows of one app: the newest answers of the store, read in small repeated steps.
 
-Each step is one call of the store that reads at most a page.  `fetch` runs in a thread and changes nothing
-here; `take` keeps the answer.  A page of the whole window is read again and again, because fires can be
+Each step is one call of the store that reads at most a page.  `fetch` runs in a thread; `take` keeps the
+answer.  A page of the whole window is read again and again, because fires can be
 recorded, settled or deleted long after they were due.
 """
 
@@ -63,6 +63,7 @@ class Picture:
         self._cursor: Place | None = None  # where the scan of the window continues
         self._has_scanned = False
         self._queue_turn = 0
+        self._jobs: list[str] | None = None  # sorted; None: not computed since the watermarks were read
         self._sizes_log: deque[tuple[datetime, dict[str, int]]] = deque(maxlen=SIZES_KEPT)
 
     @property
@@ -93,12 +94,12 @@ class Picture:
 
     def jobs(self) -> list[str]:
         """The names of all jobs in the store, and of those of the manifest."""
-        planned, manifest = self.watermarks.by_job, self.manifest
-        if manifest is None:
-            return sorted(planned)
-        seen = {name.partition("/")[0] for name in planned}
-        own = [find_job(manifest, name) for name in manifest.canonical if name not in seen]
-        return sorted({*planned, *own})
+        if self._jobs is None:
+            planned, manifest = self.watermarks.by_job, self.manifest
+            seen = {name.partition("/")[0] for name in planned}
+            own = [name for name in manifest.canonical if name not in seen] if manifest else []
+            self._jobs = sorted({*planned, *(find_job(manifest, name) for name in own if manifest)})
+        return self._jobs
 
     def period_s(self, step: str) -> float:
         """How often the step is due: often while there is no node yet, or the window was not read once."""
@@ -125,7 +126,7 @@ class Picture:
         query = Query(app=app, origins=NOT_HOOKS, until=now + NOW_SLACK, limit=PAGE)
         match step:
             case "watermarks":
-                return store.look(app)
+                return self._look(store)
             case "recent":
                 return store.find(query._replace(since=now - RECENT))
             case "running":
@@ -159,7 +160,7 @@ class Picture:
     def take(self, step: str, found: Any) -> None:
         match step:
             case "watermarks":
-                self._take_watermarks(found)
+                self._take_watermarks(*found)
             case "recent":
                 self._take_page(found)
             case "running":
@@ -188,11 +189,16 @@ class Picture:
                 self._take_notes(step, found)
         self._forget_old()
 
-    def _take_watermarks(self, found: Watermarks) -> None:
+    def _look(self, store: Store) -> tuple[Watermarks, list[Late]]:
+        """Read the watermarks.  What takes long with many jobs is computed here, in the thread."""
+        found = store.look(self.app)
+        if not self.has_begun:
+            self.coming.move_to(found.now)
+        return found, [*unplanned(self.manifest, found, found.now)] if self.manifest else []
+
+    def _take_watermarks(self, found: Watermarks, late: list[Late]) -> None:
         self._clock.learn(found.now)
-        self.watermarks = found
-        if self.manifest:
-            self.unplanned = [*unplanned(self.manifest, found, found.now)]
+        self.watermarks, self.unplanned, self._jobs = found, late, None
 
     def _remember_sizes(self) -> None:
         waiting, open_sizes = self._waiting_queues(), Counter[str]()

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from errno import EADDRINUSE
 from typing import TYPE_CHECKING, NamedTuple
 
 from detent.dashboard import INSTALL, LISTEN
@@ -74,11 +75,9 @@ def build(source: Source, options: Options, address: Address, env: Mapping[str, 
             f" or listen on {LISTEN}"
         )
     secrets = {name: ref for manifest in source.manifests.values() for name, ref in manifest.secrets.items()}
-    who = (
-        parse_auth(options.auth, options.proxies, secrets, env)
-        if options.auth
-        else local_user(current_user())
-    )
+    who = local_user(current_user())
+    if options.auth:
+        who = parse_auth(options.auth, options.proxies, secrets, env)
     if options.is_read_only:
         who = read_only(who)
     return site(source, who, allowed_hosts(address, options.hosts))
@@ -93,8 +92,9 @@ class Dashboard:
         try:
             self._socket = socket.create_server((address.host, address.port), family=family)
         except OSError as error:
-            advice = "another program uses it: choose another port with --listen" if error.errno == 98 else ""
-            raise UsageError(f"cannot listen on {address}: {error.strerror}; {advice}".rstrip("; ")) from None
+            is_used = error.errno == EADDRINUSE
+            advice = "; another program uses it: choose another port" if is_used else ""
+            raise UsageError(f"cannot listen on {address}: {error.strerror}{advice}") from None
         self.address = address._replace(port=self._socket.getsockname()[1])
         try:
             self._app = build(source, options, self.address, env)

@@ -19,6 +19,7 @@ from detent.dashboard.pages import Pages
 from detent.dashboard.reading import Reading
 from detent.dashboard.shared import Shared
 from detent.dashboard.source import Source, in_thread
+from detent.observe.metrics.store_wide import render_store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -71,8 +72,6 @@ def _metrics_route(source: Source) -> Handler | None:
     """The metrics of the whole store; None without prometheus_client."""
     if find_spec("prometheus_client") is None:
         return None
-    from detent.observe.metrics import render_store
-
     shared = Shared()
 
     def render() -> bytes:

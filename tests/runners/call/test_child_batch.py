@@ -93,9 +93,7 @@ class Host:
         os.close(self.far)
 
 
-def call(
-    function: str, *args: Any, keeps: bool = True, timeout_s: float = 0.0, trace: str = ""
-) -> list[Any]:
+def call(function: str, *args: Any, keeps: bool = True, timeout_s: float = 0.0, trace: str = "") -> list[Any]:
     name = f"{__name__}:{function}"
     return [name, keeps, timeout_s, "a.b", "a.b#1", "r1", 0.0, 2, 9, "n.1", None, trace, list(args)]
 

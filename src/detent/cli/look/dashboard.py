@@ -35,11 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="URL", help="the store's URL (default: the manifest's)")
     listen = f"where to listen (default: {LISTEN}); other addresses than this machine's need --auth"
     parser.add_argument("--listen", default=LISTEN, metavar="HOST:PORT", help=listen)
-    add_access_options(parser)
-
-
-def add_access_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `detent dashboard` that `detent run --dashboard` does not need."""
     for name, metavar, about in (
         ("--host", "NAME", "a name (with its port) under which browsers reach it; can be repeated"),
         ("--auth", "HOW", "token:env:NAME, token:file:/PATH, read-token:… or proxy:HEADER; can be repeated"),

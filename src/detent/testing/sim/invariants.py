@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from detent.rules.trust import STEP_S
 from detent.stores.engine.driver import VIEW_S
 from detent.stores.engine.record import Record
 
@@ -43,7 +44,10 @@ def wrong_late_hook(hook: Record, records: Mapping[str, Record]) -> str:
 
 
 def forgotten_lanes(records: Iterable[Record], graces: Graces, clocks: tuple[float, float]) -> Iterator[str]:
-    """The lanes with room and parked fires of which no ask will find one."""
+    """The lanes with room and parked fires of which no ask will find one soon.
+
+    The end of a grace is on the steady clock, and `look_at` on the wall clock.  So a step back that is too
+    small to be noticed delays a look by its length."""
     wall, steady = clocks
     lanes: dict[str, list[Record]] = {}
     for record in records:
@@ -65,4 +69,4 @@ def _holds(record: Record, steady: float) -> bool:
 def _is_in_sight(record: Record, wall: float, steady: float) -> bool:
     if record.state == "claimed":
         return not record.is_live(steady)
-    return record.run_at <= wall and record.look_at <= wall
+    return record.run_at <= wall and record.look_at <= wall + STEP_S
