@@ -160,7 +160,6 @@ def trace_of(store: Store) -> list[Step]:
 
 def test_a_fire_on_redis_takes_this_path(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
-    server.start()
     try:
         check("Redis", trace_of(RedisStore(server.url)))
     finally:

@@ -23,7 +23,7 @@ from detent.rules import settling
 from detent.stores.engine import engine, planning
 from detent.stores.engine.unit import Unit
 from detent.stores.redis import session
-from detent.stores.redis.script import PARTS, Script
+from detent.stores.redis.script import SCRIPTS, Script
 from detent.stores.redis.store import RedisStore
 from detent.warden import client
 
@@ -56,9 +56,9 @@ def _change_script(*changes: tuple[str, str]) -> None:
         text = script.text
         for old, new in changes:
             text = text.replace(old, new)
-        return Script(text, script.is_kept)
+        return Script(text)
 
-    every = "".join(whole(name).text for name in PARTS)
+    every = "".join(whole(name).text for name in SCRIPTS)
     assert all(old in every for old, _ in changes), "the script does not say that any more"
     session.script_of = changed  # type: ignore[assignment]
 
@@ -78,7 +78,7 @@ def finish_is_not_fenced() -> None:
 
 
 def a_known_key_is_recorded_again() -> None:
-    _change_script(("present[#present + 1] = ARGV[key]", "local _ = key"))
+    _change_script(("if string.sub(text or", 'if expected ~= "0 " and string.sub(text or'))
     resumed = planning.resume_at
     planning.resume_at = lambda now, ended, _, first: resumed(now, ended, None, first)
 

@@ -110,11 +110,6 @@ class RedisServer:
         """Return how many commands it has executed, including those of scripts."""
         return sum(stats["calls"] for stats in self.call("INFO", "commandstats").values())
 
-    def url_without_functions(self) -> str:
-        """Return a URL with a user without permission for functions, as on version 6.2."""
-        self.call("ACL", "SETUSER", "older", "on", ">old", "allkeys", "+@all", "-fcall", "-function")
-        return self.url.replace("//", "//older:old@")
-
     def new_epoch(self) -> None:
         """Change the replication id, as a promotion does."""
         self.call("REPLICAOF", "127.0.0.1", "1")

@@ -15,7 +15,6 @@ from detent.runners import lifeline as runners_base
 from detent.runners.call import child_batch
 from detent.stores import base, encoding
 from detent.stores.engine.driver import VIEW_S
-from detent.stores.redis.requests import FIRST
 from detent.warden.program import output, warm_children
 from detent.worker import batch_message
 
@@ -61,7 +60,6 @@ def test_every_cause_has_its_meaning() -> None:
     [
         ("header.lua", r"ORPHANS_TTL_S = (\S+)", base.ORPHANS_TTL_S),
         ("header.lua", r"local STEP_S = (\S+)", STEP_S),
-        ("header.lua", r"REQUEST = (\S+)", FIRST),
         ("header.lua", r"SINCE_2020_S, FENCE_STEP = ([^,]+),", base.SINCE_2020_S),
         ("header.lua", r"SINCE_2020_S, FENCE_STEP = [^,]+, (\S+)", 1 << base.FENCE_SHIFT),
         ("commit.lua", r"VIEW_S = (\S+)", VIEW_S),

@@ -55,10 +55,10 @@ def _open_redis(url: str, key_prefix: str, wait_replicas: int, is_lean: bool) ->
     from detent.stores.redis.store import RedisStore
 
     if is_lean:
-        from detent.stores.redis.lean_link import LeanLink, parse
+        from detent.stores.redis.lean import lean_server
 
-        if address := parse(url):
-            return RedisStore(url, key_prefix, wait_replicas, link=LeanLink(address, wait_replicas))
+        if server := lean_server(url):
+            return RedisStore(url, key_prefix, wait_replicas, servers=server)
     return RedisStore(url, key_prefix, wait_replicas)
 
 

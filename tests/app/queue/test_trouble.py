@@ -13,7 +13,7 @@ from detent import Detent, PushUnknown, StoreUnavailable
 from detent.app.queue.tasks import TaskFunction
 from detent.stores.redis.script import script_of
 
-COMMIT = script_of("commit").function.encode()  # in a request that writes
+COMMIT = script_of("commit").sha.encode()  # in a request that writes
 
 
 @pytest.fixture

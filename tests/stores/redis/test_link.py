@@ -15,8 +15,8 @@ from tests.equipment.redis_server import RedisServer, free_port
 from detent.clock import monotonic
 from detent.errors import StoreUnavailable, UsageError
 from detent.stores.base import Diagnosis
+from detent.stores.redis.address import parse
 from detent.stores.redis.health import refusal
-from detent.stores.redis.link import parse
 from detent.stores.redis.store import RedisStore
 from detent.stores.registry import open_store, promise_of
 from detent.testing.stores.fixtures import Asker, fire, found, keys

@@ -28,10 +28,10 @@ MANY = 1200  # more than are read at a time
 Story = Callable[[Store, FakeClock], Iterator[Any]]
 
 
-@pytest.fixture(params=["functions", "texts"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
     server = RedisServer(tmp_path / "redis", "--appendfsync", "no")
-    yield server.url if request.param == "functions" else server.url_without_functions()
+    yield server.url
     server.end()
 
 

@@ -1,4 +1,4 @@
-"""Scripts as functions and as texts, and servers that lose or refuse them."""
+"""Scripts, servers that lose or refuse them, and the lean client's protocol."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Ask, Report
-from detent.stores.redis.resp import Refused, Wire
-from detent.stores.redis.script import PARTS, Script, script_of
+from detent.stores.redis.lean import Refused, Wire
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import DONE, Asker, finish, fire, found, keys
-
-KEPT = [name for name in PARTS if script_of(name).is_kept and name != "steps"]  # whose clock is not set
 
 
 @pytest.fixture
@@ -42,63 +39,24 @@ def _use(store: RedisStore, key: str) -> None:
     assert store.finish_and_claim([Report(claim, DONE)], Ask("a", key, 2))[0] == [DONE]
 
 
-# Functions.
+# Scripts.
 
 
-def test_frequent_scripts_are_functions_that_are_loaded_once(server: RedisServer) -> None:
+def test_a_script_is_sent_once(server: RedisServer) -> None:
     store = RedisStore(server.url)
     for number in range(3):
         _use(store, f"a.b@{number}")
-    assert _functions(server) == {script_of(verb).function for verb in KEPT}
-    assert _calls(server, "function|load") == len(KEPT)
-    assert _calls(server, "evalsha") == 0
+    assert _calls(server, "eval") == len({"look", "commit"})
+    assert _calls(server, "evalsha") > 6
 
 
-def test_a_restarted_server_still_has_the_functions(server: RedisServer) -> None:
-    store = RedisStore(server.url)
-    _use(store, "a.b@1")
-    server.restart()
-    assert _functions(server) == {script_of(verb).function for verb in KEPT}
-    assert found(RedisStore(server.url)) == ["a.b@1"]
-
-
-@pytest.mark.parametrize("forget", [("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH")], ids=" ".join)
-def test_a_forgotten_function_is_loaded_again(server: RedisServer, forget: tuple[str, ...]) -> None:
-    for url in (server.url, server.url_without_functions()):
+def test_a_forgotten_script_is_sent_again(server: RedisServer) -> None:
+    for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
         store = RedisStore(url, url)
         _use(store, "a.b@1")
-        server.call(*forget)
+        server.call("SCRIPT", "FLUSH")
         _use(store, "a.b@2")
         assert store.notes("a") == []
-
-
-def test_concurrent_loads_of_a_function_all_succeed(server: RedisServer) -> None:
-    stores = [RedisStore(server.url, f"{number}:") for number in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda store: store.put([fire("a.b@1")]), stores)) == [[True]] * 8
-
-
-def test_another_version_has_its_own_functions(server: RedisServer) -> None:
-    ours = script_of("commit")
-    other = Script(ours.text + "\n-- a later version", ours.is_kept)
-    assert ours.function != other.function
-    _use(RedisStore(server.url), "a.b@1")
-    server.call("FUNCTION", "LOAD", other.library)
-    _use(RedisStore(server.url), "a.b@2")
-    assert {ours.function, other.function} <= _functions(server)
-
-
-@pytest.mark.parametrize("denied", [("-fcall",), ("-function|load",), ("-fcall", "-function")], ids=" ".join)
-def test_without_the_right_to_functions_scripts_are_used(
-    server: RedisServer, denied: tuple[str, ...]
-) -> None:
-    server.call("ACL", "SETUSER", "me", "on", ">secret", "allkeys", "+@all", *denied)
-    store = RedisStore(server.url.replace("//", "//me:secret@"))
-    _use(store, "a.b@1")
-    tried = _calls(server, "fcall"), _calls(server, "function|load")
-    _use(store, "a.b@2")
-    assert (_calls(server, "fcall"), _calls(server, "function|load")) == tried, "it is not tried again"
-    assert _calls(server, "evalsha") > 0
 
 
 def test_a_user_without_the_right_to_scripts_is_refused(server: RedisServer) -> None:
@@ -108,7 +66,6 @@ def test_a_user_without_the_right_to_scripts_is_refused(server: RedisServer) -> 
 
 
 def test_a_failed_call_does_not_affect_the_next(server: RedisServer) -> None:
-    """A function's variables live as long as the server."""
     store = RedisStore(server.url)
     store.put([fire("a.b@1"), fire("a.c@1")])
     server.call("RENAME", "{detent:a}:texts", "{detent:a}:kept")

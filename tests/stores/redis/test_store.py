@@ -52,10 +52,8 @@ def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> No
     run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
 
 
-@pytest.mark.parametrize("form", ["functions", "scripts"])
-def test_the_redis_store_behaves_like_the_in_memory_store(server: RedisServer, form: str) -> None:
-    url = server.url if form == "functions" else server.url_without_functions()
-    check_against_reference(partial(_opened, url), examples=EXAMPLES, fixed=not CAMPAIGN)
+def test_the_redis_store_behaves_like_the_in_memory_store(server: RedisServer) -> None:
+    check_against_reference(partial(_opened, server.url), examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)

@@ -100,7 +100,7 @@ def test_a_lost_reply_loses_no_claim(server: RedisServer) -> None:
     node = Asker(store)
     node.claim()
     direct.put([fire("a.b@1"), fire("a.c@1")])
-    proxy.lose(to=script_of("commit").function.encode())
+    proxy.lose(to=script_of("commit").sha.encode())
     with pytest.raises(StoreUnavailable):
         node.claim()
     assert proxy.lost == 1, "it was sent once, and not again by the client"

@@ -1,6 +1,7 @@
 """Fires, records and names as the Redis store writes them."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from detent.model import Fire, Outcome, Policy, Retries, Verdict
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import decoded, encoded
-from detent.stores.redis.values import fire_of, fire_texts, fires_of, line_of, records_of
+from detent.stores.redis.values import fire_text, fires_of, line_of, records_of
 
 AT = datetime(2026, 3, 1, 2, 0, 0, 123000, tzinfo=UTC)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -32,9 +33,9 @@ FIRES = st.builds(
 
 
 @given(st.lists(FIRES, max_size=8))
-def test_many_texts_are_parsed_like_single_ones(fires: list[Fire]) -> None:
-    texts = fire_texts(fires)
-    assert fires_of(texts) == [fire_of(text) for text in texts] == fires
+def test_fires_are_kept_as_they_were(fires: list[Fire]) -> None:
+    shared: dict[tuple[Any, ...], bytes] = {}
+    assert fires_of([fire_text(fire, shared) for fire in fires]) == fires
 
 
 OUTCOMES = st.sampled_from(
@@ -53,7 +54,7 @@ def test_records_are_kept_as_they_were(some: list[tuple[Fire, Outcome | None, bo
         one.outcome, one.stop, one.waits, one.is_parked = outcome, outcome, flag, flag
         one.verdict = Verdict(outcome, 5.5 if flag else None, flag) if outcome else None
         one.over_at, one.expires, one.ttl_s, one.ran_at = 7.25, 1e9 + 0.1, 30.0, 3.5
-        words += [b"9 100 %d %b" % (9 << 16, line_of(one)), *fire_texts([fire])]
+        words += [b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire, {})]
         records.append(one)
     for one, kept in zip(records, records_of(words), strict=True):
         fence = one.fence if one.fence >= 0 else 99 - one.fence
@@ -66,7 +67,7 @@ def test_a_new_record_gets_its_id_from_its_commit() -> None:
     (fire,) = [Fire("a.b#1", "a.b", AT)]
     one = Record(fire, 1.0)
     one.id = -3
-    (kept,) = records_of([b"9 100 %d %b" % (9 << 16, line_of(one)), *fire_texts([fire])])
+    (kept,) = records_of([b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire, {})])
     assert kept.id == (9 << 16) + 3
 
 

@@ -16,11 +16,12 @@ from detent.receive.receipts.clock import ClockMemory, Reading
 from detent.stores.redis.health import refusal
 from detent.stores.redis.link import Link
 from detent.stores.redis.script import Script
+from detent.stores.redis.servers import RedisServers
 
 
 class RedisReceipts:
     def __init__(self, url: str) -> None:
-        self._link, self._is_checked = Link(url, 0), False
+        self._link, self._is_checked = Link(RedisServers(url)), False
         self._memories: defaultdict[str, ClockMemory] = defaultdict(ClockMemory)  # by the prefix of the keys
 
     def begin(self, arrival: Arrival, options: ReceiptOptions) -> BeginResult:
@@ -48,12 +49,12 @@ class RedisReceipts:
         self._run("release", arrival)
 
     def close(self) -> None:
-        self._link.close()
+        self._link.servers.close()
 
     def _check_server(self, arrival: Arrival) -> None:
         """Refuse a server that evicts keys when it is full: it would forget which fires were handled."""
         if why := refusal(self._link.call(_prefix(arrival), "INFO")):
-            raise StoreMismatch(f"{self._link.where} {why}")
+            raise StoreMismatch(f"{self._link.servers.where} {why}")
         self._is_checked = True
 
     def _run(self, verb: str, arrival: Arrival, *given: str) -> tuple[bytes, bytes]:
@@ -71,5 +72,4 @@ def _prefix(arrival: Arrival) -> str:
 
 @cache
 def _script() -> Script:
-    text = (files("detent.receive.receipts") / "redis.lua").read_text(encoding="utf-8")
-    return Script(f"local function answer()\n{text}\nend", is_kept=False)
+    return Script((files("detent.receive.receipts") / "redis.lua").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The driver on Redis: three small scripts read, write, and follow a step of the server's clock.
+"""The driver on Redis: small scripts read, write, and follow a step of the server's clock.
 
 Keys of an app begin with `<key_prefix>{detent:<app>}:`, and so are in one slot of a cluster.  A record is a
 text and a line (`values`), in the hashes `texts` and `states`; `indexes` lists the indexes.  The hand is a
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
 from detent.errors import DetentError
 from detent.model import Found, Query, Row, Size, Tally
+from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import (
+    NO_CELL,
     Asked,
     Cell,
     Cells,
@@ -37,13 +39,12 @@ from detent.stores.engine.driver import (
     Upcoming,
     place_of,
 )
-from detent.stores.redis.indexes import decoded, encoded, names_of
+from detent.stores.engine.finishing import LANE_PREFIX
+from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
-from detent.stores.redis.requests import Request, groups_with, where
-from detent.stores.redis.session import Seen, Session
+from detent.stores.redis.requests import Request, key_of, names_of, where
+from detent.stores.redis.session import Session
 from detent.stores.redis.values import Kept, records_of
-
-NO_REPLIES: dict[type, Any] = {Fires: [], Planned: [], LaneMembers: {}, Jobs: {}, Cells: {}}
 
 
 class Hand:
@@ -52,19 +53,26 @@ class Hand:
     def __init__(self, token: str = "") -> None:
         self.token = token
         self.seen: dict[str, Kept] = {}
-        self.taken: dict[str, set[str]] = {}  # index -> keys
+        self.taken: dict[str, dict[str, float]] = {}  # index -> keys and their scores
         self.lanes: set[str] = set()
         self.ahead: float | None = None
         self.header: Header | None = None
         # What decisions about the records in hand depend on; it came with them.
-        self.jobs: dict[str, JobState] = {}
-        self.members: dict[str, list[Kept]] = {}
-        self.cells: dict[str, Cell] = {}
+        self.known: dict[tuple[type, str], Any] = {}
+
+    def release(self, request: Request) -> None:
+        """Show again what was taken into hand, and is not written."""
+        for index, scores in self.taken.items():
+            for key, score in scores.items():
+                if key not in request.written:
+                    request.writes["ZADD XX"][index] += score, key_of(key)
+        if self.lanes:
+            request.writes["HDEL"]["hands"] += self.lanes
 
 
 class RedisDriver:
     def __init__(self, session: Session) -> None:
-        self._session, self._queries = session, Queries(session, self._free)
+        self._session, self._queries = session, Queries(session)
         self._tokens = map(f"{os.urandom(6).hex()}.{{}}".format, count())
         self._local = threading.local()
 
@@ -77,25 +85,29 @@ class RedisDriver:
         finally:
             self._local.hand = outer
             if mine.taken:
+                request = Request({}, set())
+                mine.release(request)
                 with suppress(DetentError):  # it ends by itself
-                    self._send(app, "commit", Expect(), (Request({}, set()), mine))
+                    request.send(self._session, app, Expect())
 
     # Look.
 
     def look(self, app: str, reads: Sequence[Read]) -> tuple[Header, list[Any]]:
         hand = getattr(self._local, "hand", None) or Hand()
-        wanted = [read for read in reads if not _is_empty(read)]
-        if not wanted and (guess := self._session.guess(app)):
-            hand.ahead = guess.ahead
-            return guess.header, [_no_reply(read) for read in reads]
-        if hand.header and wanted and all(_is_known(hand, read) for read in wanted):
-            return hand.header, [_no_reply(r) if _is_empty(r) else _recall(hand, r) for r in reads]
-        seen, replies = self._session.run(app, "look", [_said(hand, read) for read in wanted])
+        known = [_recall(hand, read) for read in reads]
+        if None not in known:
+            if hand.header:
+                return hand.header, known
+            if guess := self._session.guess(app):
+                hand.ahead = guess.ahead
+                return guess.header, known
+        empty = [_recall(Hand(), read) for read in reads]
+        wanted = [read for read, reply in zip(reads, empty, strict=True) if reply is None]
+        seen, replies = self._session.run(app, "look", [_request(hand, read) for read in wanted])
         hand.ahead, hand.header = seen.ahead, seen.header
-        if len(replies) > len(wanted):
-            _keep_references(hand, replies.pop())
+        _keep_references(hand, replies.pop())
         found = iter([_reply(hand, *pair) for pair in zip(wanted, replies, strict=True)])
-        return seen.header, [_no_reply(read) if _is_empty(read) else next(found) for read in reads]
+        return seen.header, [next(found) if reply is None else reply for reply in empty]
 
     # Commit.
 
@@ -103,66 +115,39 @@ class RedisDriver:
         hand = getattr(self._local, "hand", None) or Hand()
         left, present = dict(enumerate(groups)), set[str]()
         while True:
-            hidden = self._read_dropped(app, hand, left.values())
+            dropped = self._read_dropped(app, hand, left.values())
             request = Request(hand.seen, present)
             for group in left.values():
                 request.add(group)
-            seen, said = self._send(app, "commit", expect, (request, hand))
-            if said[0] == b"refused":
+            hand.release(request)
+            seen, (said, *more) = request.send(self._session, app, expect, hand.ahead)
+            if said == b"refused":
                 return None
-            if said[0] == b"done":
+            if said == b"done":
                 break
-            present.update(key.decode() for key in said[2])
-            stale = {name.decode() for name in said[1]}
-            for key in hidden:
-                hand.seen.pop(key, None)
-            gone = groups_with(left.items(), stale - {f"r{key}" for key in hidden})
+            stale = {name.decode("utf-8", "surrogateescape") for name in more[0]}
+            present |= {key for key in request.inserted if f"states {key}" in stale}
+            stale -= {f"states {key}" for key in (*present, *dropped)}
+            gone = {place for place, group in left.items() if not stale.isdisjoint(names_of(group))}
             if gone and expect.is_whole:
                 return None
             left = {place: group for place, group in left.items() if place not in gone}
         hand.taken, hand.lanes = {}, set()
-        for batch in request.batches.values():
-            for record in batch.records:
-                if isinstance(record, Kept):
-                    record.names, record.until = names_of(record), record.expires
+        for record, indexes in request.written.values():
+            record.indexes, record.until = indexes, record.expires
         done = [place in left for place in range(len(groups))]
-        fresh, version = frozenset(request.inserted), seen.version
-        return Committed(seen.header, done, fresh, version, int(said[1]))
+        return Committed(seen.header, done, frozenset(request.inserted), seen.version, int(more[0]))
 
-    def _read_dropped(self, app: str, hand: Hand, groups: Any) -> list[str]:
+    def _read_dropped(self, app: str, hand: Hand, groups: Iterable[Group]) -> list[str]:
         """Read the pending records that are deleted whatever their version.  Returns their keys."""
         keys = [drop.key for group in groups for drop in group.drops if drop.version is None]
-        if not keys:
-            return []
-        for key in keys:
-            hand.seen.pop(key, None)
-        _, (words,) = self._session.run(app, "look", [["fires", keys]])
-        for one in records_of(words):
-            if one.state == "pending":
-                hand.seen[one.fire.key] = one
+        if keys:
+            _, (words, _) = self._session.run(app, "look", [["fires", keys]])
+            found = {one.fire.key: one for one in records_of(words) if one.state == "pending"}
+            for key in keys:
+                hand.seen.pop(key, None)
+            hand.seen |= found
         return keys
-
-    def _send(
-        self, app: str, script: str, expect: Expect, what: tuple[Request, Hand]
-    ) -> tuple[Seen, list[Any]]:
-        (request, hand), words = what, list[bytes]()
-        said = request.said(expect, hand.ahead, words)
-        written = {key for batch in request.batches.values() for key in batch.keys}
-        left = [
-            [index, [key for key in keys if key.encode("utf-8", "surrogateescape") not in written]]
-            for index, keys in hand.taken.items()
-        ]
-        said |= {"hand": [one for one in left if one[1]], "lanes": sorted(hand.lanes)}
-        return self._session.run(app, script, said, words)
-
-    def _free(self, app: str, records: Sequence[Kept], groups: Sequence[Group]) -> bool:
-        """Commit deletions, also on a full server."""
-        hand = Hand()
-        hand.seen = {one.fire.key: one for one in records}
-        request = Request(hand.seen, set())
-        for group in groups:
-            request.add(group)
-        return bool(self._send(app, "free", Expect(), (request, hand))[1][0] == b"done")
 
     # Queries.
 
@@ -194,33 +179,35 @@ class RedisDriver:
 # Reads and replies.
 
 
-def _said(hand: Hand, read: Read) -> list[Any]:
+def _request(hand: Hand, read: Read) -> list[Any]:
     match read:
         case Due():
-            at, key = (read.after.look_at, read.after.key) if read.after else (None, "")
-            token = hand.token if read.tier == "judged" else None
-            return ["due", _due(read), read.most, at, key, token]
+            token = hand.token if read.tier == "judged" else ""
+            after = [read.after.look_at, read.after.key] if read.after else []
+            return ["due", _due(read), read.most, token, *after]
         case Expired():
-            return ["expired", _live([read.queue]) if read.queue is not None else ["laned"], read.most]
+            indexes = _live([read.queue]) if read.queue is not None else ["laned"]
+            span = ("-inf", " steady", "LIMIT", 0, read.most)
+            return ["found", [["ZRANGEBYSCORE", index, *span] for index in indexes]]
         case Asked():
-            return ["asked", read.node, read.number]
+            return ["asked", read.node, read.number or 0]
         case Fires():
             return ["fires", read.keys]
         case LaneMembers():
             return ["lanes", [encoded(lane) for lane in read.lanes], read.rivals, read.parked]
         case Jobs(names=None):
-            return ["all_jobs"]
+            return ["calls", [["HGETALL", "jobs"], ["ZRANGE", "succeeded", 0, -1, "WITHSCORES"]]]
         case Jobs():
             return ["jobs", [encoded(name) for name in read.names or ()]]
         case Planned():
-            return ["planned", [encoded(job) for job in read.jobs]]
+            indexes = [f"{kind}:{encoded(job)}" for job in read.jobs for kind in ("instants", "extras")]
+            return ["found", [["ZRANGE", index, 0, -1] for index in indexes]]
         case Cells(prefix=""):
-            return ["cells", [word for name in read.names for word in where(name)]]
+            return ["calls", [["HGET", *where(name)] for name in read.names]]
         case Cells():
-            hash_name, _ = where(read.prefix)
-            return ["under", "" if hash_name == "notes:" else hash_name]
+            return ["notes", where(read.prefix)[0] if read.prefix != NOTE_PREFIX else ""]
         case LastAsk():
-            return ["last_ask", read.node]
+            return ["calls", [["HGET", "asks", read.node]]]
         case Next():
             due = [f"due:{tier}:{encoded(queue)}" for queue in read.queues for tier in "pjh"]
             return ["next", due, _live(read.queues)]
@@ -229,28 +216,25 @@ def _said(hand: Hand, read: Read) -> list[Any]:
 def _reply(hand: Hand, read: Read, said: Any) -> Any:
     match read:
         case Due():
-            found = sorted(_kept(hand, said), key=place_of)
-            hand.taken.setdefault(_due(read), set()).update(one.fire.key for one in found)
+            found = sorted(_keep(hand, said), key=place_of)
+            hand.taken.setdefault(_due(read), {}).update((one.fire.key, one.look_at) for one in found)
             hand.lanes.update(encoded(one.fire.lane) for one in found if one.fire.lane)
             return found
         case Expired():
-            return sorted(_kept(hand, said), key=lambda one: one.expires)[: read.most]
+            return sorted(_keep(hand, said), key=lambda one: one.expires)[: read.most]
         case Asked():
-            found = [one for one in _kept(hand, said) if one.node == read.node]
+            found = [one for one in _keep(hand, said) if one.node == read.node]
             found = [one for one in found if read.number in (None, one.ask)]
             return sorted(found, key=lambda one: one.id)
         case Planned():
-            return [one for one in _kept(hand, said) if one.state == "pending" and not one.attempt]
+            return [one for one in _keep(hand, said) if one.state == "pending" and not one.attempt]
         case Fires():
-            return _kept(hand, said)
+            return _keep(hand, said)
         case LaneMembers():
-            return {lane: _kept(hand, one) for lane, one in zip(read.lanes, said, strict=True)}
+            return {lane: _keep(hand, one) for lane, one in zip(read.lanes, said, strict=True)}
         case Jobs(names=None):
-            jobs, succeeded = (dict(zip(one[::2], one[1::2], strict=True)) for one in said)
-            return {
-                decoded(name.decode()): _job(text, succeeded.get(name), None, None)
-                for name, text in jobs.items()
-            }
+            succeeded = dict(_pairs(said[1]))
+            return {decoded(name.decode()): _job(text, succeeded.get(name)) for name, text in _pairs(said[0])}
         case Jobs():
             jobs = {name: _job(*one) for name, one in zip(read.names or (), said, strict=True)}
             return {name: job for name, job in jobs.items() if any(job)}
@@ -259,65 +243,39 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case Cells():
             return _cells_under(read.prefix, said)
         case LastAsk():
-            return int(said.split(b" ")[0]) if said else 0
+            return int(said[0].split(b" ")[0]) if said[0] else 0
         case Next():
-            look_at, expires = (None if one is None else float(one) for one in said)
-            return Upcoming(look_at, expires)
-
-
-# Reads that need no call.
-
-
-def _is_empty(read: Read) -> bool:
-    match read:
-        case Fires():
-            return not read.keys
-        case LaneMembers():
-            return not read.lanes
-        case Jobs() | Cells(prefix=""):
-            return read.names == ()
-        case Planned():
-            return not read.jobs
-    return False
-
-
-def _no_reply(read: Read) -> Any:
-    return NO_REPLIES[type(read)].copy()
-
-
-def _is_known(hand: Hand, read: Read) -> bool:
-    match read:
-        case Cells(prefix=""):
-            return all(name in hand.cells for name in read.names)
-        case Jobs(names=tuple()):
-            return all(name in hand.jobs for name in read.names or ())
-        case LaneMembers(rivals=0, parked=0):
-            return all(lane in hand.members for lane in read.lanes)
-    return False
+            return Upcoming(*(None if one == b"inf" else float(one) for one in said))
 
 
 def _recall(hand: Hand, read: Read) -> Any:
+    """The reply to a read that needs no call: it names nothing, or what came with the records in hand."""
     match read:
-        case Cells():
-            return {name: cell for name in read.names if (cell := hand.cells[name]).version}
-        case Jobs():
-            return {name: job for name in read.names or () if any(job := hand.jobs[name])}
-        case LaneMembers():
-            return {lane: hand.members[lane] for lane in read.lanes}
+        case Fires(keys=()) | Planned(jobs=()):
+            return []
+        case Cells(prefix="", names=names) | Jobs(names=tuple() as names):
+            pass
+        case LaneMembers(lanes=()) | LaneMembers(rivals=0, parked=0):
+            names = read.lanes
+        case _:
+            return None
+    kind = type(read)
+    if any((kind, name) not in hand.known for name in names):
+        return None
+    found = {name: hand.known[kind, name] for name in names}
+    return found if kind is LaneMembers else {name: one for name, one in found.items() if any(one)}
 
 
 def _keep_references(hand: Hand, said: list[Any]) -> None:
     jobs, facts, lanes, cells, members = said
-    hand.jobs |= {decoded(job.decode()): _job(*one) for job, one in zip(jobs, facts, strict=True)}
+    for job, one in zip(jobs, facts, strict=True):
+        hand.known[Jobs, decoded(job.decode())] = _job(*one)
     for lane, cell, words in zip((decoded(lane.decode()) for lane in lanes), cells, members, strict=True):
-        hand.cells[f"lane/{lane}"] = _cell(cell)
-        hand.members[lane] = _kept(hand, words)
+        hand.known[Cells, LANE_PREFIX + lane] = _cell(cell)
+        hand.known[LaneMembers, lane] = _keep(hand, words)
 
 
-# Replies.
-
-
-def _kept(hand: Hand, words: list[bytes]) -> list[Kept]:
+def _keep(hand: Hand, words: list[bytes]) -> list[Kept]:
     found = records_of(words)
     for one in found:
         hand.seen.setdefault(one.fire.key, one)
@@ -325,7 +283,9 @@ def _kept(hand: Hand, words: list[bytes]) -> list[Kept]:
 
 
 def _cell(text: bytes | None) -> Cell:
-    version, _, rest = (text or b"0").decode("utf-8", "backslashreplace").partition(" ")
+    if not text:
+        return NO_CELL
+    version, _, _, rest = text.decode("utf-8", "backslashreplace").split(" ", 3)
     return Cell(rest, int(version))
 
 
@@ -333,18 +293,24 @@ def _cells_under(prefix: str, said: list[Any]) -> dict[str, Cell]:
     cells = {}
     for hash_name, pairs in said:
         start = decoded(hash_name.decode().partition(":")[2])
-        start = f"note/{start}/" if start else "note/"
-        for field, text in zip(pairs[::2], pairs[1::2], strict=True):
-            name = start + field.decode("utf-8", "surrogateescape")
+        start = f"{NOTE_PREFIX}{start}/" if start else NOTE_PREFIX
+        for field, text in _pairs(pairs):
+            name = start + decoded(field.decode())
             if name.startswith(prefix):
                 cells[name] = _cell(text)
     return cells
 
 
-def _job(text: bytes | None, succeeded: Any, reached: Any, newest: Any) -> JobState:
-    version, at, revision = text.decode().split(" ", 2) if text else ("0", None, "")
-    times = [None if one is None else float(one) for one in (at, succeeded, reached, newest)]
-    return JobState(times[0], revision, int(version), times[1], times[2], times[3])
+def _job(text: bytes | None, *times: bytes | None) -> JobState:
+    """`times`: when it succeeded and was reached, its newest instant."""
+    cell = _cell(text)
+    at, _, revision = cell.text.partition(" ")
+    known = [None if one is None else float(one) for one in times]
+    return JobState(float(at) if at else None, revision, cell.version, *known)
+
+
+def _pairs(words: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return zip(words[::2], words[1::2], strict=True)
 
 
 # Names of indexes.

@@ -7,24 +7,25 @@ is for `detent doctor` and the start of a node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.base import Diagnosis
 from detent.text import plural
 
 if TYPE_CHECKING:
-    from detent.stores.redis.link import Link
+    from detent.stores.redis.servers import RedisServers
 
 OLDEST = (6, 2)
 NO_EVICTION = "noeviction"
 READ_ONLY = "is a read-only replica: name its master"
 AWAY = ("LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED")
 AGAIN = "a fire may be launched again, with the same key and a higher fence"
+RIGHTS = "its user needs +@read +@write +@scripting +info +time +wait on the keys of the prefix"
 UNREAD = "could not be read"
 
 
-def refusal(info: Mapping[Any, Any] | bytes) -> str:
+def refusal(info: bytes) -> str:
     """Why a server with this INFO cannot be a store; "": it can."""
     server = _info(info)
     version = server.get("redis_version", "")
@@ -47,7 +48,9 @@ def explain(where: str, said: str) -> DetentError:
         return StoreMismatch(f"{where} refuses the user or the password: correct them in its URL")
     if said.startswith("READONLY"):
         return StoreMismatch(f"{where} {READ_ONLY}")
-    if said.startswith("OOM"):
+    if "NOPERM" in said:
+        return StoreMismatch(f"{where} denies a command that a store needs: {said}; {RIGHTS}")
+    if said.startswith("OOM") or "OOM command" in said:
         return StoreUnavailable(f"{where} is full: raise its maxmemory, or `detent prune`")
     if said.startswith(AWAY):
         return StoreUnavailable(f"{where} does not answer: {said}")
@@ -59,20 +62,20 @@ def explain(where: str, said: str) -> DetentError:
 
 def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
     """Whether acknowledged writes survive a crash, a full memory and a failover."""
-    from detent.stores.redis.link import Link
+    from detent.stores.redis.servers import RedisServers
 
-    link = Link(url, 0)
+    connected = RedisServers(url)
     try:
-        servers = [_info(server) for server in link.call_each("INFO")]
-        settings = _settings(link) or [{}] * len(servers)
+        servers = [_info(server) for server in connected.send_each("INFO")]
+        settings = _settings(connected) or [{}] * len(servers)
     except DetentError as error:
         return (Diagnosis("durability", "weak", str(error), "its durability is unknown"),)
     finally:
-        link.close()
+        connected.close()
     return (
         _worst(_durability(*one) for one in zip(settings, servers, strict=True)),
         _worst(_eviction(server) for server in servers),
-        _worst(_failover(server, wait_replicas, link.is_guarded) for server in servers),
+        _worst(_failover(server, wait_replicas, connected.has_sentinels) for server in servers),
     )
 
 
@@ -124,29 +127,19 @@ def _failover(server: Mapping[str, str], wait_replicas: int, is_guarded: bool) -
     return Diagnosis("failover", "weak", found, consequence, advice)
 
 
-def _settings(link: Link) -> list[dict[str, str]]:
+def _settings(servers: RedisServers) -> list[dict[str, str]]:
     """The settings of each server; empty if the user may not read them."""
     try:
-        return [_pairs(server) for server in link.call_each("CONFIG", "GET", "append*")]
+        found = [[word.decode() for word in one] for one in servers.send_each("CONFIG", "GET", "append*")]
     except DetentError:  # an ACL may forbid it
         return []
+    return [dict(zip(words[::2], words[1::2], strict=True)) for words in found]
 
 
-def _pairs(server: Any) -> dict[str, str]:
-    pairs = server.items() if isinstance(server, dict) else zip(server[::2], server[1::2], strict=True)
-    return {_text(name): _text(value) for name, value in pairs}
-
-
-def _info(server: Mapping[Any, Any] | bytes) -> dict[str, str]:
-    if isinstance(server, Mapping):
-        return {_text(name): _text(value) for name, value in server.items()}
+def _info(server: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in server.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

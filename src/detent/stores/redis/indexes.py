@@ -14,8 +14,7 @@ dead:QUEUE       dead letters, by due_at
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from detent.model import DEAD
 from detent.stores.engine.record import Record
@@ -27,18 +26,7 @@ _SCORES = {
     "rivals": "run_at", "over": "over_at",
 }  # fmt: skip
 
-QUEUE, LANE, JOB, LANE_QUEUE, APP = range(5)  # what an index is of: places in the result of `places_of`
-
-
-class Names:
-    """The indexes that records of one state are in.  There is one object for each state."""
-
-    __slots__ = ("indexes", "scores")
-
-    def __init__(self, indexes: Sequence[tuple[str, int]]) -> None:
-        self.indexes = tuple(indexes)  # kind, and what it is of
-        # For each the attribute with its score; "": the fire's `due_at`.
-        self.scores = tuple(_SCORES.get(kind.partition(":")[0], "") for kind, _ in indexes)
+Indexes = tuple[tuple[str, str], ...]  # name, and the attribute with its score; "": the fire's `due_at`
 
 
 @lru_cache(maxsize=4096)
@@ -50,54 +38,40 @@ def encoded(name: str) -> str:
 
 
 def decoded(name: str) -> str:
-    if "%" not in name:
-        return name
-    parts = re.split("%([0-9a-f]{2})", name)
-    data = b"".join(
-        bytes([int(part, 16)]) if place % 2 else part.encode() for place, part in enumerate(parts)
-    )
+    data = re.sub(rb"%([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), name.encode())
     return data.decode("utf-8", "surrogatepass")
 
 
-@lru_cache(maxsize=4096)
-def places_of(queue: str, lane: str, job: str) -> tuple[str, str, str, str, str]:
-    queue, lane = encoded(queue), encoded(lane)
-    return queue, lane, encoded(job), f"{lane}|{queue}", ""
-
-
-def names_of(one: Record) -> Names:
+def indexes_of(one: Record) -> Indexes:
     """The indexes of a record that change with its state."""
     fire = one.fire
     is_dead = one.state == "over" and one.outcome is not None and one.outcome.kind in DEAD
-    return _names(one.state, one.tier, fire.origin, (fire.lane != "", one.is_parked, one.waits, is_dead))
+    state = one.state, one.tier, fire.origin, one.is_parked, one.waits, is_dead
+    return _indexes(state, fire.queue, fire.lane, fire.job)
 
 
-@cache
-def _names(state: str, tier: str, origin: str, flags: tuple[bool, bool, bool, bool]) -> Names:
-    has_lane, is_parked, waits, is_dead = flags
-    found: list[tuple[str, int]] = []
-    if state == "over":
-        found = [("over", APP), ("done:", JOB)]
-        return Names([*found, ("dead:", QUEUE)] if origin == "push" and is_dead else found)
-    if state == "claimed":
-        found.append(("taken:" if origin == "push" else "live:", QUEUE))
-        found += [("laned", APP), ("held:", LANE)] if has_lane else []
-    else:
-        found.append((f"due:{tier[0]}:", QUEUE))
-        found += [("letters:", QUEUE)] if origin == "push" and tier != "plain" else []
-        found += [("rivals:", LANE)] if has_lane else []
-        found += [("waits:", LANE)] if has_lane and waits else []
-        found += [("aside:", QUEUE), ("stalled:", JOB), ("parked:", LANE_QUEUE)] if is_parked else []
-    if origin in ("schedule", "hook"):
-        found.append(("instants:" if origin == "schedule" else "extras:", JOB))
-    return Names(found)
-
-
-@cache
-def lasting_names(origin: str) -> Names:
+@lru_cache(maxsize=4096)
+def lasting_indexes(origin: str, job: str) -> Indexes:
     """The indexes that a record is in until it is deleted."""
-    return Names([("book:", JOB)] if origin == "push" else [("book:", JOB), ("all", APP)])
+    book = (f"book:{encoded(job)}", "")
+    return (book,) if origin == "push" else (book, ("all", ""))
 
 
-def score_of(one: Record, name: str) -> float:
-    return getattr(one, name) if name else one.fire.due_at.timestamp()
+@lru_cache(maxsize=8192)
+def _indexes(state: tuple[str, str, str, bool, bool, bool], queue: str, lane: str, job: str) -> Indexes:
+    step, tier, origin, is_parked, waits, is_dead = state
+    queue, lane, job = encoded(queue), encoded(lane), encoded(job)
+    if step == "over":
+        names = ["over", f"done:{job}", *([f"dead:{queue}"] if origin == "push" and is_dead else [])]
+    elif step == "claimed":
+        names = [f"{'taken' if origin == 'push' else 'live'}:{queue}"]
+        names += ["laned", f"held:{lane}"] if lane else []
+    else:
+        names = [f"due:{tier[0]}:{queue}"]
+        names += [f"letters:{queue}"] if origin == "push" and tier != "plain" else []
+        names += [f"rivals:{lane}"] if lane else []
+        names += [f"waits:{lane}"] if lane and waits else []
+        names += [f"aside:{queue}", f"stalled:{job}", f"parked:{lane}|{queue}"] if is_parked else []
+    if step != "over" and origin in ("schedule", "hook"):
+        names.append(f"{'instants' if origin == 'schedule' else 'extras'}:{job}")
+    return tuple((name, _SCORES.get(name.partition(":")[0], "")) for name in names)

@@ -17,10 +17,10 @@ from typing import Any
 
 from detent import clock
 from detent.errors import StoreUnavailable
+from detent.stores.redis.address import Host
 
 CONFIRM_S = 0.4
 ANSWER_S = 1.0  # for the reply of one Sentinel
-Host = tuple[str, int]
 
 
 class Sentinels:
@@ -47,26 +47,20 @@ class Sentinels:
             client.connection_pool.disconnect()
 
     def _ask(self) -> Host:
-        votes, silent = Counter[Host](), list[Any]()
-        troubles: list[Exception] = []
-        for client in self._clients:
+        votes, troubles = Counter[Host](), list[Exception]()
+        for client in self._clients.copy():
             try:
                 said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
             except Exception as error:  # any error of redis-py; reported below
                 troubles.append(error)
-                silent.append(client)
+                self._clients.sort(key=lambda one: one is client)  # it is asked last from now on
                 continue
             if said:
                 named = str(said[0]), int(said[1])
                 votes[named] += 1
                 if 2 * votes[named] > len(self._clients):
-                    self._ask_last(silent)
                     return named
-        self._ask_last(silent)
         raise self._no_majority(votes, troubles)
-
-    def _ask_last(self, silent: Sequence[Any]) -> None:
-        self._clients.sort(key=lambda client: client in silent)
 
     def _no_majority(self, votes: Mapping[Host, int], troubles: Sequence[Exception]) -> Exception:
         count, answered = len(self._clients), len(self._clients) - len(troubles)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from detent import clock
 from detent.errors import StoreUnavailable
 from detent.stores.engine.driver import Header
 from detent.stores.redis.health import refusal
+from detent.stores.redis.link import Link
 from detent.stores.redis.script import script_of
 from detent.stores.redis.values import to_json
-
-if TYPE_CHECKING:
-    from detent.stores.redis.lean_link import LeanLink
-    from detent.stores.redis.link import Link
 
 BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
 STEPS_MAX = 5  # calls in a row that find that the clock was set
@@ -38,7 +35,7 @@ class Seen(NamedTuple):
 class Session:
     def __init__(
         self,
-        link: Link | LeanLink,
+        link: Link,
         key_prefix: str,
         waits: bool,
         wall: Callable[[], float] | None,
@@ -51,7 +48,7 @@ class Session:
         self._heard: dict[str, bytes] = {}  # app -> its newest wake-up
         self._closing = threading.Event()
 
-    def run(self, app: str, name: str, request: Any, words: Sequence[bytes] = ()) -> tuple[Seen, list[Any]]:
+    def run(self, app: str, name: str, request: Any, words: Sequence[Any] = ()) -> tuple[Seen, list[Any]]:
         """Run a script that needs the time.  If it finds that the clock was set, `steps` runs first."""
         text = to_json(request)
         for _ in range(STEPS_MAX):
@@ -61,13 +58,13 @@ class Session:
             refused = self._elapsed()
             known = self._known(app, refused, slack_s=refused - sent)
             self._see(app, self._send(app, "steps", known)[0], refused)
-        raise StoreUnavailable(f"{self._link.where}: its clock is set again and again")
+        raise StoreUnavailable(f"{self._link.servers.where}: its clock is set again and again")
 
-    def find(self, app: str, request: Any) -> tuple[float, Any]:
-        """Run a search.  Returns the time, and what it found."""
-        wall = repr(self._wall()) if self._wall else ""
-        now, found = self._send(app, "find", (to_json(request), wall))
-        return float(now), found
+    def find(self, app: str, *reads: Any) -> tuple[float, float, list[Any]]:
+        """Read without a header.  Returns the time by both clocks, and the replies."""
+        known = self._known(app, self._elapsed())
+        wall, steady, *replies = self._send(app, "find", (*known, to_json(reads)))
+        return float(wall), float(steady), replies
 
     def guess(self, app: str) -> Seen | None:
         """The header as it is now, unless something has changed it.
@@ -80,7 +77,7 @@ class Session:
         steady = seen.header.steady + now - seen.sent
         return seen._replace(header=seen.header._replace(wall=wall, steady=steady))
 
-    def _send(self, app: str, name: str, arguments: tuple[bytes | str, ...]) -> list[Any]:
+    def _send(self, app: str, name: str, arguments: tuple[Any, ...]) -> list[Any]:
         if not self._met:
             self._check(app)
         return self._link.run(script_of(name), self.key(app, "world"), arguments, name not in READS)
@@ -118,7 +115,7 @@ class Session:
     def _check(self, app: str) -> None:
         said = self._link.call(self.key(app, "world"), "INFO")
         if why := refusal(said):
-            raise self._link.refused(why)
+            raise self._link.servers.refused(why)
 
     def apps(self) -> set[str]:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
@@ -149,24 +146,16 @@ class Session:
                     return False
                 raise
             if woken:
-                self._heard[app] = _newest(woken)
+                [(_, entries)] = woken
+                self._heard[app] = entries[-1][0]
                 return True
         return False
 
     def _newest_wakeup(self, bell: str) -> bytes:
         newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
-        return bytes(newest[0][0]) if newest else b"0-0"
+        return newest[0][0] if newest else b"0-0"
 
     def close(self) -> None:
         closing, self._closing = self._closing, threading.Event()
         closing.set()
-        self._link.close()
-
-
-def _newest(woken: Any) -> bytes:
-    streams = woken.items() if isinstance(woken, dict) else woken
-    for _, entries in streams:
-        while isinstance(entries[0][0], list | tuple):  # the form that redis-py uses for RESP 3
-            entries = entries[0]
-        return bytes(entries[-1][0])
-    return b"0-0"
+        self._link.servers.close()

@@ -17,11 +17,11 @@ from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
 from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
+from detent.stores.redis.link import Link
 from detent.stores.redis.session import Session
 
 if TYPE_CHECKING:
-    from detent.stores.redis.lean_link import LeanLink
-    from detent.stores.redis.link import Link
+    from detent.stores.redis.link import Servers
 
 
 class RedisStore(Engine):
@@ -33,13 +33,13 @@ class RedisStore(Engine):
         wall: Callable[[], float] | None = None,
         elapsed: Callable[[], float] = clock.boottime,
         *,
-        link: LeanLink | None = None,
+        servers: Servers | None = None,
     ) -> None:
-        """`wall` replaces the server's clock in tests; `link` replaces redis-py."""
+        """`wall` replaces the server's clock in tests; `servers` replaces redis-py."""
         if "{}" in key_prefix:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
-        used = link or _usual_link(url, wait_replicas)
-        super().__init__(RedisDriver(Session(used, key_prefix, wait_replicas > 0, wall, elapsed)))
+        link = Link(servers or _servers(url), wait_replicas)
+        super().__init__(RedisDriver(Session(link, key_prefix, wait_replicas > 0, wall, elapsed)))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         starts = {job: f"{app_of(job)}." for job in {fire.job for fire in fires}}
@@ -65,7 +65,7 @@ def _end_claims(unit: Unit, dead: Sequence[str]) -> None:
     unit.commit(Expect(wakes_nodes=True) if live else None)
 
 
-def _usual_link(url: str, wait_replicas: int) -> Link:
-    from detent.stores.redis.link import Link
+def _servers(url: str) -> Servers:
+    from detent.stores.redis.servers import RedisServers
 
-    return Link(url, wait_replicas)
+    return RedisServers(url)

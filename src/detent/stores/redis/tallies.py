@@ -22,12 +22,12 @@ def tally_field(group: Group) -> str:
     return f"{encoded(job)} {encoded(queue)} {kind} {late} {took}"
 
 
-def slices(starts: range, now: float) -> Iterator[tuple[int, int]]:
-    """The first and last minutes of these intervals that may be kept, a few at a time."""
+def slices(starts: range, now: float) -> Iterator[range]:
+    """The minutes of these intervals that may be kept, a few at a time."""
     first = max(starts.start, int(now) - TALLY_S) // MINUTE_S
     last = min(starts.stop, int(now) + MINUTE_S) // MINUTE_S  # with the minute that has begun
     for minute in range(first, last, MINUTES):
-        yield minute, min(minute + MINUTES, last) - 1
+        yield range(minute, min(minute + MINUTES, last))
 
 
 def summed(minutes: Iterable[tuple[int, list[bytes]]], step_s: int) -> list[Tally]:

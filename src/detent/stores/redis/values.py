@@ -1,9 +1,11 @@
 """How records are written in Redis: a text of the fire, which never changes, and a line of its state.
 
-The line starts with words that the scripts read, then has a JSON list that only Python reads:
+The text has two lines, each a JSON list: what only this fire has, and what it shares with others.  A newer
+version may add values to the ends of these lists; an older one ignores them.  The line of a state
+has words that the scripts read (`lua/records.lua`), then a JSON list that only Python reads:
 
-    version, first fence and first id of the commit that wrote it; run_at; look_at; flags; kind of outcome;
-    expires; ttl_s; lane|queue|job; list
+    version, first fence and first id of the commit that wrote it; state; kind of outcome; run_at; look_at;
+    expires; ttl_s; lane; queue; job; tier; whether it is parked, was doubted, moves with the clock; list
 
 A number below 0 in `fence`, `ran_fence` and `id` counts from the first one of that commit.  So a script adds
 the same words to each line of a commit, and need not change them.
@@ -13,8 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,22 +32,22 @@ from detent.stores.encoding import (
 )
 from detent.stores.engine.driver import moves_with_clock
 from detent.stores.engine.record import Record, Tier
-from detent.stores.redis.indexes import Names, names_of, places_of
+from detent.stores.redis.indexes import Indexes, encoded, indexes_of
 
-_COMMON = b',"job":'  # in the text of a fire, its own fields come before, shared ones after
-_NOBODY, _OWN = b'{"key":"","due":0,"run_id":"","payload":"","lane":""', 5
 NEVER = 9e15  # JSON has no infinity
-_STATES: dict[str, State] = {"p": "pending", "c": "claimed", "o": "over"}
+STATES: dict[str, State] = {"p": "pending", "c": "claimed", "o": "over"}
 _TIERS: dict[str, Tier] = {"p": "plain", "j": "judged", "h": "hook"}
+_WORDS = 16  # of a line before its list
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_instant = lru_cache(maxsize=4096)(instant)
 
 
 class Kept(Record):
     """A record that was read, with the indexes that it is in."""
 
-    __slots__ = ("names", "until")
+    __slots__ = ("indexes", "until")
 
-    names: Names
+    indexes: Indexes
     until: float  # its expiry, as it is kept
 
 
@@ -74,73 +75,33 @@ def _word(text: str) -> str:
 # Fires.
 
 
-def fire_texts(fires: Iterable[Fire]) -> list[bytes]:
-    """The texts of fires.  Writes what fires of one kind share only once."""
-    ends: dict[tuple[Any, ...], str] = {}
-    texts, due_at, due = [], None, ""
-    for fire in fires:
-        key, job, at, run_id, queue, lane, start_by, policy, origin, revision, payload, first_at, count = fire
-        alike = (job, queue, start_by, id(policy), origin, revision, first_at, count)
-        end = ends.get(alike) or ends.setdefault(alike, _end_of_text(fire))
-        if at is not due_at:
-            due_at, due = at, repr(at.timestamp())
-        own = f'{{"key":{_encode(key)},"due":{due},"run_id":{_encode(run_id)},"payload":{_encode(payload)},'
-        own += f'"lane":{_encode(lane)},' if lane else '"lane":"",'
-        texts.append(to_bytes(own + end))
-    return texts
+def fire_text(fire: Fire, shared: dict[tuple[Any, ...], bytes]) -> bytes:
+    """The text of a fire.  `shared` has what fires of the same request share."""
+    key, job, due_at, run_id, queue, lane, start_by, policy, origin, revision, payload, first_at, count = fire
+    alike = (job, queue, start_by, id(policy), origin, revision, first_at, count)
+    end = shared.get(alike)
+    if end is None:
+        times = seconds_of(start_by), seconds_of(first_at)
+        end = to_json([job, queue, policy_text(policy), origin, revision, *times, count])
+        shared[alike] = end
+    own = f"[{_encode(key)},{due_at.timestamp()!r},{_encode(run_id)},{_encode(payload)},{_word(lane)}]"
+    return b"%b\n%b" % (to_bytes(own), end)
 
 
-def _end_of_text(fire: Fire) -> str:
-    values = {
-        "job": fire.job,
-        "queue": fire.queue,
-        "start_by": seconds_of(fire.start_by),
-        "policy": policy_text(fire.policy),
-        "origin": fire.origin,
-        "revision": fire.revision,
-        "first": seconds_of(fire.first_at),
-        "instants": fire.instants if fire.instants != 1 else None,
-    }
-    return _encode({name: value for name, value in values.items() if value is not None})[1:]
-
-
-def fire_of(text: bytes) -> Fire:
-    found = of_json(text)
-    get = found.get
-    return Fire(
-        found["key"],
-        found["job"],
-        instant(found["due"]),
-        found["run_id"],
-        found["queue"],
-        found["lane"],
-        instant_of(get("start_by")),
-        policy_of(found["policy"]),
-        found["origin"],
-        found["revision"],
-        found["payload"],
-        instant_of(get("first")),
-        get("instants", 1),
-    )
+@lru_cache(maxsize=1024)
+def _shared_of(text: bytes) -> tuple[Any, ...]:
+    job, queue, policy, origin, revision, start_by, first_at, count, *_ = of_json(text)
+    return job, queue, instant_of(start_by), policy_of(policy), origin, revision, instant_of(first_at), count
 
 
 def fires_of(texts: Sequence[bytes]) -> list[Fire]:
-    """Parse many texts.  Parses a shared end only once, and the other fields of all texts together."""
-    cuts = [text.rfind(_COMMON) for text in texts]
-    starts = b"},".join([text[:cut] for text, cut in zip(texts, cuts, strict=True)])
-    alike: dict[bytes, Fire] = {}
-    instants: dict[float, datetime] = {}
+    pairs = [text.split(b"\n") for text in texts]
     fires = []
-    for text, cut, own in zip(texts, cuts, of_json(b"[%b}]" % starts) if texts else (), strict=True):
-        if len(own) != _OWN:
-            fires.append(fire_of(text))
-            continue
-        end, due = text[cut:], own["due"]
-        like = alike.get(end) or alike.setdefault(end, fire_of(_NOBODY + end))
-        at = instants.get(due) or instants.setdefault(due, instant(due))
-        _, job, _, _, queue, _, start_by, policy, origin, revision, _, first_at, count = like
-        mine = own["key"], job, at, own["run_id"], queue, own["lane"], start_by, policy, origin, revision
-        fires.append(Fire(*mine, own["payload"], first_at, count))
+    for own, (_, end) in zip(of_json(b"[%b]" % b",".join([own for own, _ in pairs])), pairs, strict=True):
+        key, due, run_id, payload, lane, *_ = own
+        job, queue, start_by, policy, origin, revision, first_at, count = _shared_of(end)
+        mine = key, job, _instant(due), run_id, queue, lane, start_by, policy, origin, revision
+        fires.append(Fire(*mine, payload, first_at, count))
     return fires
 
 
@@ -149,31 +110,19 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
 
 def line_of(one: Record) -> bytes:
     """The line of a record's state, without the words that the script adds."""
-    fire, outcome = one.fire, one.outcome
-    flags = f"{one.state[0]}{one.tier[0]}{fire.origin == 'push':d}{one.is_parked:d}0{moves_with_clock(one):d}"
-    _, _, job, lane_queue, _ = places_of(fire.queue, fire.lane, fire.job)
-    ran_node = "1" if one.ran_node == one.node else _word(one.ran_node)
-    more = (
-        f"{_outcome(one.disposition)},{_outcome(one.stop)},{_outcome(outcome)},{_verdict(one)},"
-        f"{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d}"
-        if one.verdict or one.outcome or one.stop or one.disposition or one.waits
-        else "0"
-    )
+    fire, outcome, end = one.fire, one.outcome, ""
+    if one.verdict or outcome or one.stop or one.disposition or one.waits:
+        end = (
+            f",{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d},{_outcome(one.disposition)},"
+            f"{_outcome(one.stop)},{_outcome(outcome)},{_verdict(one.verdict)}"
+        )
     return to_bytes(
-        f"{one.run_at!r} {one.look_at!r} {flags} {outcome.kind if outcome else '-'}"
-        f" {one.expires!r} {one.ttl_s!r} {lane_queue}|{job} "
+        f"{one.state[0]} {outcome.kind if outcome else ''} {one.run_at!r} {one.look_at!r} {one.expires!r} "
+        f"{one.ttl_s!r} {encoded(fire.lane)} {encoded(fire.queue)} {encoded(fire.job)} {one.tier[0]} "
+        f"{one.is_parked:d} 0 {moves_with_clock(one):d} "
         f"[{one.id},{one.attempt},{one.recorded},{one.fence},{_word(one.node)},{one.ask},"
-        f"{ran_node},{one.ran_fence},{one.ran_at!r},{more}]"
+        f"{_word(one.ran_node)},{one.ran_fence},{one.ran_at!r}{end}]"
     )
-
-
-def _verdict(one: Record) -> str:
-    verdict = one.verdict
-    if verdict is None:
-        return "0"
-    if verdict.again_in_s is None and verdict.counts and verdict.outcome == one.outcome:
-        return "1"
-    return _encode([outcome_text(verdict.outcome), verdict.again_in_s, verdict.counts])
 
 
 @lru_cache(maxsize=256)  # most attempts share it
@@ -182,45 +131,43 @@ def _outcome(outcome: Outcome | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _read_outcome(text: str | None) -> Outcome | None:
-    return outcome_of(text)
+def _verdict(verdict: Verdict | None) -> str:
+    return "null" if verdict is None else _encode(json.dumps(verdict))
+
+
+@lru_cache(maxsize=256)
+def _read_verdict(text: str) -> Verdict:
+    outcome, again_in_s, counts = json.loads(text)
+    return Verdict(Outcome(*outcome), again_in_s, counts)
 
 
 def records_of(words: Sequence[bytes]) -> list[Kept]:
     """The records of these words: for each a line and a text."""
-    if not words:
-        return []
-    lines = [line.decode("utf-8", "backslashreplace").split(" ", 10) for line in words[::2]]
-    lists = json.loads(f"[{','.join([line[10] for line in lines])}]")
-    fires = fires_of(words[1::2])
-    return [_record_of(*parts) for parts in zip(fires, lines, lists, strict=True)]
+    lines = [line.decode("utf-8", "backslashreplace").split(" ", _WORDS) for line in words[::2]]
+    lists = json.loads(f"[{','.join([line[_WORDS] for line in lines])}]")
+    return [_record_of(*parts) for parts in zip(fires_of(words[1::2]), lines, lists, strict=True)]
 
 
 def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
-    version, first_fence, first_id, run_at, look_at, flags, _, expires, ttl_s, _, _ = line
-    number, attempt, recorded, fence, node, ask, ran_node, ran_fence, ran_at, *rare = more
+    version, first_fence, first_id, state, _, run_at, look_at, expires, ttl_s, _, _, _, tier, parked = line[
+        :14
+    ]
+    number, one_attempt, recorded, fence, node, ask, ran_node, ran_fence, ran_at, *rest = more
     one: Kept = object.__new__(Kept)
     one.fire, one.version = fire, int(version)
     one.id = number if number > 0 else int(first_id) - number
-    one.state, one.tier, one.is_parked = _STATES[flags[0]], _TIERS[flags[1]], flags[3] == "1"
+    one.state, one.tier, one.is_parked = STATES[state], _TIERS[tier], parked == "1"
     one.run_at, one.look_at = float(run_at), float(look_at)
     one.expires, one.ttl_s = float(expires), float(ttl_s)
-    one.attempt, one.recorded, one.node, one.ask = attempt, recorded, node, ask
+    one.attempt, one.recorded, one.node, one.ask = one_attempt, recorded, node, ask
     one.fence = fence if fence >= 0 else int(first_fence) - fence - 1
-    one.ran_node = node if ran_node == 1 else ran_node
+    one.ran_node, one.ran_at = ran_node, ran_at
     one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
-    one.ran_at = ran_at
-    one.disposition = one.stop = one.outcome = one.verdict = None
-    one.over_at, one.keep_until, one.waits = 0.0, 0.0, False
-    if len(rare) > 1:
-        disposition, stop, outcome, verdict, one.over_at, one.keep_until, waits = rare
-        one.disposition, one.stop = _read_outcome(disposition), _read_outcome(stop)
-        one.outcome, one.waits = _read_outcome(outcome), waits == 1
-        if verdict == 1 and one.outcome:
-            one.verdict = Verdict(one.outcome)
-        elif verdict:
-            one.verdict = Verdict(read_outcome(verdict[0]), verdict[1], verdict[2])
-    one.names, one.until = names_of(one), one.expires
+    rest = rest or [0.0, 0.0, 0, None, None, None, None]
+    one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest
+    one.waits, one.disposition, one.stop = waits == 1, outcome_of(disposition), outcome_of(stop)
+    one.outcome, one.verdict = outcome_of(outcome), _read_verdict(verdict) if verdict else None
+    one.indexes, one.until = indexes_of(one), one.expires
     return one
 
 
@@ -239,24 +186,13 @@ def tail_text(one: Attempt) -> bytes:
     return json.dumps([one.number, one.tail.decode("latin-1")]).encode()
 
 
-def attempts_of(text: bytes | None, tails: bytes | None) -> tuple[Attempt, ...]:
+def attempts_of(text: bytes | None = None, tails: bytes | None = None) -> tuple[Attempt, ...]:
     """The attempts of a history; with their output, if it was read too."""
     outputs = dict(of_json(b"[%b]" % tails)) if tails else {}
     found = []
-    for words in of_json(b"[%b]" % text) if text else ():
-        number, node, fence, started, ended, outcome, status, took_s, result = words
-        found.append(
-            Attempt(
-                number=number,
-                node=node,
-                fence=fence,
-                started_at=instant(started),
-                ended_at=instant(ended),
-                outcome=read_outcome(outcome),
-                status=status,
-                took_s=took_s,
-                tail=outputs.get(number, "").encode("latin-1"),
-                result=result,
-            )
-        )
+    for number, node, fence, started, ended, outcome, *rest in of_json(b"[%b]" % text) if text else ():
+        status, took_s, result = rest
+        times, tail = (instant(started), instant(ended)), outputs.get(number, "").encode("latin-1")
+        said = read_outcome(outcome)
+        found.append(Attempt(number, node, fence, *times, said, status, took_s, tail, result))
     return tuple(found)

@@ -1,52 +1,16 @@
--- Reads pages of indexes, for searches and for pruning.  It changes nothing, and needs no header.
+-- Reads for searches and for pruning, and deletes empty names.  It needs no header, and works on a full server.
 
-local CHUNK = 2000
-local call, prefix
+local ROW = { "states", "texts", "attempts", "tails" }
 local reads = {}
 
-local function exact(number)
-  return string.format("%.17g", number)
+-- calls, commands.  Replies with their replies.
+function reads.calls(r)
+  return replies_to(r[2])
 end
 
--- For each key that exists: its line, text and history, unless they are `bare`; with `tails` its output.
-local function rows_of(keys, tails, bare)
-  local out = {}
-  for from = 1, #keys, CHUNK do
-    local to = math.min(from + CHUNK - 1, #keys)
-    local lines = call("HMGET", prefix .. "states", unpack(keys, from, to))
-    local texts = call("HMGET", prefix .. "texts", unpack(keys, from, to))
-    local attempts = bare and {} or call("HMGET", prefix .. "attempts", unpack(keys, from, to))
-    for place = 1, #lines do
-      if lines[place] and texts[place] then
-        out[#out + 1] = lines[place]
-        out[#out + 1] = texts[place]
-        out[#out + 1] = attempts[place] or false
-        out[#out + 1] = tails and call("HGET", prefix .. "tails", keys[from + place - 1]) or false
-      end
-    end
-  end
-  return out
-end
-
-function reads.keys(r)
-  return rows_of(r.keys, r.tails)
-end
-
--- The records of all these indexes; nothing if there are more than `most`.
-function reads.few(r)
-  local keys, count = {}, 0
-  for _, index in ipairs(r.indexes) do
-    count = count + call("ZCARD", prefix .. index)
-  end
-  if count > r.most then
-    return false
-  end
-  for _, index in ipairs(r.indexes) do
-    for _, key in ipairs(call("ZRANGE", prefix .. index, 0, -1)) do
-      keys[#keys + 1] = key
-    end
-  end
-  return rows_of(keys)
+-- rows, keys, how many hashes.  Replies with the rows of the records; those of a whole row include the output.
+function reads.rows(r)
+  return records_of(r[2], { unpack(ROW, 1, r[3]) })
 end
 
 -- The rank of the first key after this place, in the order of the search.
@@ -57,7 +21,7 @@ local function rank_after(index, place, is_upward)
   while low < high do
     local middle = math.floor((low + high) / 2)
     local found = call(command, index, middle, middle)[1]
-    if is_upward and found > key or not is_upward and found < key then
+    if found ~= key and (found > key) == is_upward then
       high = middle
     else
       low = middle + 1
@@ -66,16 +30,7 @@ local function rank_after(index, place, is_upward)
   return low
 end
 
-local function comes_first(is_upward)
-  return function(one, other)
-    if one[1] ~= other[1] then
-      return (one[1] < other[1]) == is_upward
-    end
-    return one[2] ~= other[2] and (one[2] < other[2]) == is_upward
-  end
-end
-
--- The next places of all indexes together, at most `count`.
+-- The next places of all indexes together, in order.  A key may be in several indexes.
 local function merged(r)
   local found, command = {}, r.is_upward and "ZRANGE" or "ZREVRANGE"
   for _, name in ipairs(r.indexes) do
@@ -92,109 +47,53 @@ local function merged(r)
       end
     end
   end
-  table.sort(found, comes_first(r.is_upward or false))
-  local places = {}
-  for _, one in ipairs(found) do
-    local last = places[#places]
-    if #places == r.count then
-      break
-    elseif not last or last[2] ~= one[2] then
-      places[#places + 1] = one
-    end
-  end
-  return places
+  table.sort(found, function(one, other)
+    local by = one[1] ~= other[1] and 1 or 2
+    return one[by] ~= other[by] and (one[by] < other[by]) == r.is_upward
+  end)
+  return found
 end
 
-local function keys_of(places)
-  local keys = {}
-  for place, one in ipairs(places) do
-    keys[place] = one[2]
-  end
-  return keys
-end
-
--- Of these keys, those whose state and kind of outcome match.
-local function matching(keys, states, kinds)
-  local out = {}
-  local wanted = {}
-  for _, kind in ipairs(kinds) do
-    wanted[kind] = true
-  end
-  for place, line in ipairs(#keys > 0 and call("HMGET", prefix .. "states", unpack(keys)) or {}) do
-    local flags, kind = string.match(line or "", "^%S+ %S+ %S+ %S+ %S+ (%S+) (%S+)")
-    if flags and (states == "" or string.sub(flags, 1, 1) == states) and (#kinds == 0 or wanted[kind]) then
-      out[#out + 1] = keys[place]
-    end
-  end
-  return out
-end
-
--- A page of the search: how many places it has, the last of them, and the records that match.
+-- page, request.  Replies with the number of places, the last of them, and the records that match.
 function reads.page(r)
-  local places = merged(r)
-  local last = places[#places]
-  local rows = rows_of(matching(keys_of(places), r.state, r.kinds))
-  return { #places, last and exact(last[1]) or "", last and last[2] or "", rows }
-end
-
--- The newest records of each job that are due, the latest first.
-function reads.newest(r)
-  local keys, now = {}, exact(r.now)
-  for _, job in ipairs(r.jobs) do
-    for _, key in ipairs(call("ZREVRANGEBYSCORE", prefix .. "book:" .. job, now, "-inf", "LIMIT", 0, r.each)) do
-      keys[#keys + 1] = key
+  local keys, last, kinds = {}, { 0, "" }, {}
+  r = r[2]
+  for _, one in ipairs(merged(r)) do
+    if #keys < r.count and one[2] ~= last[2] then
+      keys[#keys + 1], last = one[2], one
     end
   end
-  return rows_of(keys, false, true)
-end
-
--- For each of these minutes the groups of records that ended in it, and their numbers.
-function reads.tally(r)
-  local out = {}
-  for minute = r.first, r.last do
-    out[#out + 1] = call("HGETALL", prefix .. "tally:" .. exact(minute))
+  for _, kind in ipairs(r.kinds) do
+    kinds[kind] = true
   end
-  return out
-end
-
--- The finished records that ended before an instant.
-function reads.old(r)
-  return rows_of(call("ZRANGEBYSCORE", prefix .. "over", "-inf", "(" .. exact(r.before), "LIMIT", r.passed, r.count))
-end
-
--- Some jobs with more finished records than `keep`, and where the next call continues.
-function reads.surplus(r)
-  local page, jobs = call("SSCAN", prefix .. "past", r.cursor, "COUNT", 100), {}
-  for _, job in ipairs(page[2]) do
-    local surplus = call("ZCARD", prefix .. "done:" .. job) - r.keep
-    if surplus > 0 then
-      jobs[#jobs + 1], jobs[#jobs + 2] = job, surplus
+  local matching = {}
+  for place, line in ipairs(#keys > 0 and call("HMGET", prefix .. "states", unpack(keys)) or {}) do
+    local state, kind = string.match(line or "", "^%S+ %S+ %S+ (%S+) (%S*)")
+    if state and (r.state == "" or state == r.state) and (#r.kinds == 0 or kinds[kind]) then
+      matching[#matching + 1] = keys[place]
     end
   end
-  return { page[1], jobs }
+  return { #keys, exact(last[1]), last[2], reads.rows({ "", matching, 3 }) }
 end
 
-function reads.oldest(r)
-  return rows_of(call("ZRANGE", prefix .. "done:" .. r.job, r.passed, r.passed + r.count - 1))
-end
-
--- For each queue how many messages are due, delayed, claimed and dead.
-function reads.sizes(r)
-  local out, now = {}, exact(r.now)
-  for _, queue in ipairs(#r.queues > 0 and r.queues or call("SMEMBERS", prefix .. "queues")) do
-    local plain, letters = prefix .. "due:p:" .. queue, prefix .. "letters:" .. queue
-    local due = call("ZCOUNT", plain, "-inf", now) + call("ZCOUNT", letters, "-inf", now)
-    local all = call("ZCARD", plain) + call("ZCARD", letters)
-    local claimed, dead = call("ZCARD", prefix .. "taken:" .. queue), call("ZCARD", prefix .. "dead:" .. queue)
-    out[#out + 1] = { queue, due, all - due, claimed, dead }
+-- trim, set, starts of names.  Deletes the members of the set of which no key with such a name exists.
+function reads.trim(r)
+  for _, member in ipairs(call("SMEMBERS", prefix .. r[2])) do
+    local keys = {}
+    for place, start in ipairs(r[3]) do
+      keys[place] = prefix .. start .. member
+    end
+    if call("EXISTS", unpack(keys)) == 0 then
+      call("SREM", prefix .. r[2], member)
+    end
   end
-  return out
 end
 
-local function answer()
-  call, prefix = redis.call, string.sub(KEYS[1], 1, -6)
-  local request = cjson.decode(ARGV[1])
-  local time = call("TIME")
-  request.now = tonumber(ARGV[2]) or time[1] + time[2] / 1000000
-  return { exact(request.now), reads[request.read](request) }
+read_clock()
+read_header()
+steady = wall - (header and header.ahead or 0)
+local replies = { exact(wall), exact(steady) }
+for _, read in ipairs(cjson.decode(ARGV[REQUEST])) do
+  replies[#replies + 1] = reads[read[1]](read) or false
 end
+return replies

@@ -1,4 +1,4 @@
--- The start of every script that needs the time: the header of the app, its clocks and its epoch.
+-- The start of every script: the header of the app, its clocks and its epoch.
 --
 -- KEYS[1] is the app's header ("world").  All keys of the app have the same prefix, and so are in one slot.  ARGV has
 -- seven words of what the client knows, then the request.
@@ -10,59 +10,37 @@
 -- without such a reading cannot tell a step from a time without calls.  Both are left to the script `steps`; every
 -- other script returns nothing then.
 
-local SCHEMA = 3
+local SCHEMA = 4
 local STEP_S = 0.5 -- less is the network, or drift; rules/trust.py
 local TOUCH_S = 0.25 -- the time of the last call is written no more often than this
 local ORPHANS_TTL_S = 30 -- of claims of which even that was forgotten
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
 local REQUEST = 8 -- the place of the request among the arguments
-local CHUNK = 2000 -- arguments of one command, or half of them
+local CHUNK = 4000 -- arguments of one command
 
-local call -- `redis.call`, which a server does not have while it loads a function
-local prefix, wall, steady, header, is_changed, rings
+local call, prefix = redis.call, string.sub(KEYS[1], 1, -6)
+local wall, steady, header, is_changed, wakes_nodes
 
 local function exact(number)
   return string.format("%.17g", number)
 end
 
-local FIELDS = "^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$"
+local function read_clock()
+  local time = call("TIME")
+  wall = tonumber(ARGV[2]) or time[1] + time[2] / 1000000
+end
 
 local function read_header()
   local text = call("GET", KEYS[1])
-  if not text then
-    return nil
+  local is_read, found = pcall(cmsgpack.unpack, text or "")
+  if text and not (is_read and type(found) == "table" and found.schema == SCHEMA) then
+    error("DETENT-SCHEMA")
   end
-  local schema, version, fence, longest, generation, controls, ahead, last, calm, began, replid, epoch =
-    string.match(text, FIELDS)
-  if tonumber(schema) ~= SCHEMA then
-    error("DETENT-SCHEMA " .. (schema or "unknown"))
-  end
-  return {
-    version = tonumber(version), fence = tonumber(fence), longest = tonumber(longest),
-    generation = tonumber(generation), controls = tonumber(controls), ahead = tonumber(ahead), last = tonumber(last),
-    calm = tonumber(calm), began = tonumber(began), replid = replid, epoch = epoch,
-  }
-end
-
-local function save_header()
-  local h = header
-  call("SET", KEYS[1], table.concat({
-    SCHEMA, exact(h.version), exact(h.fence), exact(h.longest), exact(h.generation), exact(h.controls), exact(h.ahead),
-    exact(h.last), exact(h.calm), exact(h.began), h.replid, h.epoch,
-  }, " "))
+  header = text and found
 end
 
 local function leap(fence)
   return math.max(fence + FENCE_STEP, math.floor(wall - SINCE_2020_S) * FENCE_STEP)
-end
-
-local function replid_now(known)
-  local info = call("INFO", "replication")
-  local at = known and string.find(info, known, 1, true)
-  if at and string.sub(info, at - 14, at - 1) == "master_replid:" then
-    return known
-  end
-  return string.match(info, "master_replid:(%x+)") or "none"
 end
 
 local function begin_epoch(replid)
@@ -78,7 +56,7 @@ local function new_epoch(replid)
   header.calm = steady + math.max(header.longest, least)
 end
 
--- How far the clock was set since the last call, and whether it moved in a way that nothing explains.
+-- How far the clock was set since the last call, and whether it moved in a way that has no explanation.
 local function step_of(moved)
   if ARGV[3] ~= header.epoch then
     return math.min(moved, 0), moved > STEP_S
@@ -100,15 +78,10 @@ end
 
 -- Reads the clocks and the header.  False: `on_step(step, moved)` does not allow a step, or a doubtful movement.
 local function arrive(on_step)
-  call = redis.call
-  prefix, is_changed, rings = string.sub(KEYS[1], 1, -6), ARGV[1] ~= "", false
-  wall = tonumber(ARGV[2])
-  if not wall then
-    local time = call("TIME")
-    wall = time[1] + time[2] / 1000000
-  end
-  header = read_header()
-  local replid = replid_now(header and header.replid)
+  is_changed = ARGV[1] ~= ""
+  read_clock()
+  read_header()
+  local replid = string.match(call("INFO", "replication"), "master_replid:(%x+)") or "none"
   local step, moved, is_doubtful = 0, 0, false
   if header then
     moved = wall - header.last
@@ -120,7 +93,7 @@ local function arrive(on_step)
       new_epoch(replid)
     end
   else
-    header = { version = 0, fence = 0, longest = 0, generation = 0, controls = 0, ahead = 0, last = wall, calm = 0 }
+    header = { schema = SCHEMA, version = 0, fence = 0, longest = 0, generation = 0, controls = 0, ahead = 0, calm = 0 }
     steady = wall
     begin_epoch(replid)
   end
@@ -141,13 +114,13 @@ end
 -- The words of the header for the client.  Writes the header if it has changed, and wakes the nodes.
 local function leave()
   if is_changed then
-    save_header()
+    call("SET", KEYS[1], cmsgpack.pack(header))
   end
-  if rings then
+  if wakes_nodes then
     call("XADD", prefix .. "bell", "MAXLEN", "~", 1, "*", "rang", 1)
   end
   return table.concat({
-    exact(wall), exact(steady), header.epoch, exact(header.calm), exact(header.generation), exact(header.controls),
+    exact(wall), exact(steady), header.epoch, exact(header.calm), header.generation, header.controls,
     exact(header.longest), exact(header.version),
   }, " ")
 end

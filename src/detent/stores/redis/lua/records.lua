@@ -1,75 +1,69 @@
--- Reads records, and changes the times of those that a client has not read.
+-- Reads records, and changes the times of those that a client has not read.  values.py lists the words of a line.
 
--- Calls `visit(from, to)` for parts of 1..count that one command can have as arguments.
-local function each_part(count, visit)
-  for from = 1, count, CHUNK do
-    visit(from, math.min(from + CHUNK - 1, count))
-  end
-end
+local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB = 6, 7, 8, 9, 10, 11, 12
+local TIER, PARKED, DOUBTED, MOVES = 13, 14, 15, 16
+local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
+local RECORD = { "states", "texts" } -- hashes
 
--- The lines and texts of these keys, one after the other.  Leaves out keys that do not exist.
-local function records_of(keys, into)
-  local out = into or {}
-  each_part(#keys, function(from, to)
-    local lines = call("HMGET", prefix .. "states", unpack(keys, from, to))
-    local texts = call("HMGET", prefix .. "texts", unpack(keys, from, to))
-    for place = 1, #lines do
-      if lines[place] and texts[place] then
-        out[#out + 1] = lines[place]
-        out[#out + 1] = texts[place]
-      end
+-- The replies to these commands, which only read.  " wall" and " steady" stand for the time.
+local function replies_to(commands)
+  local out, times = {}, { [" wall"] = exact(wall), [" steady"] = exact(steady) }
+  for place, command in ipairs(commands) do
+    for at, word in ipairs(command) do
+      command[at] = times[word] or word
     end
-  end)
+    out[place] = call(command[1], prefix .. command[2], unpack(command, 3))
+  end
   return out
 end
 
-local LINE = "^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$"
+-- The values of these keys in each of the hashes, one after the other.  Leaves out keys that do not exist.
+local function records_of(keys, hashes)
+  local out, columns = {}, {}
+  for from = 1, #keys, CHUNK do
+    local to = math.min(from + CHUNK - 1, #keys)
+    for place, hash in ipairs(hashes) do
+      columns[place] = call("HMGET", prefix .. hash, unpack(keys, from, to))
+    end
+    for row = 1, to - from + 1 do
+      if columns[1][row] and columns[2][row] then
+        for place = 1, #hashes do
+          out[#out + 1] = columns[place][row]
+        end
+      end
+    end
+  end
+  return out
+end
+
+local function append(list, more)
+  for _, one in ipairs(more) do
+    list[#list + 1] = one
+  end
+end
 
 local function read_line(key)
   local text = call("HGET", prefix .. "states", key)
-  if not text then
-    return nil
-  end
-  local _, fence, id, run_at, look_at, flags, kind, expires, ttl, place, rest = string.match(text, LINE)
-  local lane, queue, job = string.match(place, "^(.-)|(.-)|(.*)$")
-  return {
-    key = key, fence = fence, id = id, run_at = tonumber(run_at), look_at = tonumber(look_at), flags = flags,
-    kind = kind, expires = tonumber(expires), ttl = tonumber(ttl), place = place, rest = rest,
-    lane = lane, queue = queue, job = job,
-    state = string.sub(flags, 1, 1), tier = string.sub(flags, 2, 2), is_push = string.sub(flags, 3, 3) == "1",
-    is_parked = string.sub(flags, 4, 4) == "1", is_doubted = string.sub(flags, 5, 5) == "1",
-    moves = string.sub(flags, 6, 6) == "1",
-  }
+  return text and { string.match(text, LINE) }
 end
 
-local function write_line(one, version)
-  local flags = string.sub(one.flags, 1, 3) .. (one.is_parked and "1" or "0") .. (one.is_doubted and "1" or "0")
-    .. string.sub(one.flags, 6, 6)
-  call("HSET", prefix .. "states", one.key, table.concat({
-    exact(version), one.fence, one.id, exact(one.run_at), exact(one.look_at), flags, one.kind, exact(one.expires),
-    exact(one.ttl), one.place, one.rest,
-  }, " "))
+local function write_line(key, line, version)
+  line[1] = exact(version)
+  call("HSET", prefix .. "states", key, table.concat(line, " "))
 end
 
--- Changes when a pending record is due, and unparks it; with `at` it stays parked, and is looked at then or before.
-local function reschedule(one, version, run_at, at)
-  local key = one.key
-  if one.is_parked and not at then
-    one.is_parked = false
-    call("ZREM", prefix .. "parked:" .. one.lane .. "|" .. one.queue, key)
-    call("ZREM", prefix .. "aside:" .. one.queue, key)
-    call("ZREM", prefix .. "stalled:" .. one.job, key)
+-- Moves a pending record by so many seconds, and unparks it; with `at` it stays parked, and is looked at then or before.
+local function reschedule(key, line, version, by_s, at)
+  local lane, queue, run_at = line[LANE], line[QUEUE], line[RUN_AT] + by_s
+  if not at then
+    line[PARKED] = "0"
+    call("ZREM", prefix .. "parked:" .. lane .. "|" .. queue, key)
+    call("ZREM", prefix .. "aside:" .. queue, key)
+    call("ZREM", prefix .. "stalled:" .. line[JOB], key)
   end
-  one.look_at = at and math.min(one.look_at, at) or run_at
-  call("ZADD", prefix .. "due:" .. one.tier .. ":" .. one.queue, exact(one.look_at), key)
-  if run_at ~= one.run_at then
-    one.run_at = run_at
-    if one.lane ~= "" then
-      call("ZADD", prefix .. "rivals:" .. one.lane, exact(run_at), key)
-    end
-    if one.is_push and one.tier ~= "p" then
-      call("ZADD", prefix .. "letters:" .. one.queue, exact(run_at), key)
-    end
-  end
-  write_line(one, version)
+  line[RUN_AT], line[LOOK_AT] = exact(run_at), exact(at and math.min(line[LOOK_AT], at) or run_at)
+  call("ZADD", prefix .. "due:" .. line[TIER] .. ":" .. queue, line[LOOK_AT], key)
+  call("ZADD", prefix .. "rivals:" .. lane, "XX", line[RUN_AT], key)
+  call("ZADD", prefix .. "letters:" .. queue, "XX", line[RUN_AT], key)
+  write_line(key, line, version)
 end

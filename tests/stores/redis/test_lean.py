@@ -1,4 +1,4 @@
-"""The lean link: which URLs it supports, its errors, and that it uses the same store."""
+"""The lean client: which URLs it supports, its errors, and that it uses the same store."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tests.equipment.redis_server import RedisServer, free_port
 
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Fire, Query
-from detent.stores.redis.lean_link import LeanLink, parse
+from detent.stores.redis.lean import lean_server
+from detent.stores.redis.link import Link
 from detent.stores.redis.script import Script
 from detent.stores.registry import open_store
 
-ONE = Script("local function answer() return {'1'} end", is_kept=False)
+ONE = Script("return {'1'}")
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     ],
 )
 def test_only_plain_urls_are_supported(url: str, is_plain: bool) -> None:
-    assert (parse(url) is not None) == is_plain
+    assert (lean_server(url) is not None) == is_plain
 
 
-def test_the_lean_link_and_redis_py_share_a_store(server: RedisServer) -> None:
+def test_the_lean_client_and_redis_py_share_a_store(server: RedisServer) -> None:
     url = f"redis://:secret@127.0.0.1:{server.port}/2"
     lean, usual = open_store(url, is_lean=True), open_store(url)
     fire = Fire(key="t.a@x", job="t.a", due_at=lean.look("t").now, payload="ü" * 100_000)
@@ -61,10 +62,10 @@ def test_a_wrong_password_and_an_unreachable_server_are_different_errors(server:
 
 
 def test_missing_replicas_are_an_error(server: RedisServer) -> None:
-    address = parse(f"redis://:secret@127.0.0.1:{server.port}")
-    assert address is not None
-    link = LeanLink(address, 1)
+    lean = lean_server(f"redis://:secret@127.0.0.1:{server.port}")
+    assert lean is not None
+    link = Link(lean, 1)
     with pytest.raises(StoreUnavailable, match="0 of 1 replicas acknowledged"):
         link.run(ONE, "k", (), True)
     assert link.run(ONE, "k", (), False) == [b"1"]
-    link.close()
+    link.servers.close()

@@ -1,0 +1,131 @@
+"""A small RESP 2 client for the trigger, because redis-py takes longer to import than a fire takes.
+
+Supports one server, as `redis://` without options; `servers` supports TLS, Sentinels and clusters.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable
+from detent.stores.redis.health import explain
+from detent.stores.redis.link import NoScript
+
+TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one reply, and for a connection
+PORT = 6379
+_URL = re.compile(
+    r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
+    r"(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?(?:/(?P<db>[0-9]{0,4}))?"
+)
+_TEXT, _NUMBER, _LIST, _WORD, _ERROR = b"$:*+-"
+
+
+def lean_server(url: str) -> LeanServer | None:
+    """None: this module does not support the URL."""
+    found = _URL.fullmatch(url)
+    return LeanServer(found.groupdict("")) if found else None
+
+
+class LeanServer:
+    def __init__(self, address: Mapping[str, str]) -> None:
+        self._address, self._host = address, (address["host"], int(address["port"] or PORT))
+        self._wires: dict[int, Wire] = {}  # by thread
+
+    @property
+    def where(self) -> str:
+        return f"the Redis at {self._host[0]}:{self._host[1]}"
+
+    def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
+        thread = threading.get_ident()
+        try:
+            if thread not in self._wires:
+                self._wires[thread] = self._connect()
+            return self._wires[thread].call_all(commands)
+        except Refused as refused:
+            raise NoScript if "NOSCRIPT" in str(refused) else explain(self.where, str(refused)) from None
+        except (OSError, ValueError) as error:
+            self._wires.pop(thread, None)  # a connection that failed is not used again
+            raise StoreUnavailable(f"{self.where} does not answer: {error}") from error
+
+    def refused(self, why: str) -> DetentError:
+        return StoreMismatch(f"{self.where} {why}")
+
+    def close(self) -> None:
+        wires, self._wires = self._wires, {}
+        for wire in wires.values():
+            wire.close()
+
+    def _connect(self) -> Wire:
+        connected = socket.create_connection(self._host, CONNECT_S)
+        connected.settimeout(TIMEOUT_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire, address = Wire(connected), self._address
+        if address["password"]:
+            wire.call_all([("AUTH", *([address["user"]] if address["user"] else []), address["password"])])
+        if address["db"]:
+            wire.call_all([("SELECT", address["db"])])
+        return wire
+
+
+# The protocol.
+
+
+class Refused(Exception):
+    """The server answered with an error."""
+
+
+class Wire:
+    """A connection."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket, self._file = connected, connected.makefile("rb")
+
+    def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies.  If one is an error, raises it after all were read."""
+        self._socket.sendall(b"".join(map(_encoded, commands)))
+        replies = [self._reply() for _ in commands]
+        for reply in replies:
+            if isinstance(reply, Refused):
+                raise reply
+        return replies
+
+    def close(self) -> None:
+        with suppress(OSError):  # the server closed it
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends a read of another thread
+        self._socket.close()
+
+    def _reply(self) -> Any:
+        line = self._file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("it closed the connection")
+        kind, rest = line[0], line[1:-2]
+        if kind == _TEXT:
+            return self._exactly(int(rest)) if rest != b"-1" else None
+        if kind == _NUMBER:
+            return int(rest)
+        if kind == _LIST:
+            return [self._reply() for _ in range(int(rest))] if rest != b"-1" else None
+        if kind == _WORD:
+            return rest
+        if kind == _ERROR:
+            return Refused(rest.decode("utf-8", "replace"))
+        raise ConnectionError("it does not speak RESP")
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._file.read(size + 2)
+        if len(data) < size + 2:
+            raise ConnectionError("it closed the connection")
+        return data[:-2]
+
+
+def _encoded(command: Sequence[Any]) -> bytes:
+    words = [b"*%d\r\n" % len(command)]
+    for word in command:
+        text = word if isinstance(word, bytes) else str(word).encode()
+        words.append(b"$%d\r\n%b\r\n" % (len(text), text))
+    return b"".join(words)

@@ -1,0 +1,203 @@
+"""Connects to Redis or Valkey servers with redis-py, and explains its errors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageError
+from detent.stores.redis.address import Address, Host, import_redis, parse
+from detent.stores.redis.health import READ_ONLY, explain
+from detent.stores.redis.link import NoScript
+from detent.stores.redis.sentinel import Sentinels, sentinel_options
+from detent.text import quote
+
+Client = Any  # the types of redis-py are not precise enough
+REDIRECTS_MAX = 5  # slots move rarely
+# redis-py removes the first word of these errors.
+_CODES = {
+    "NoPermissionError": "NOPERM",
+    "ReadOnlyError": "READONLY",
+    "AuthenticationError": "NOAUTH",
+    "OutOfMemoryError": "OOM",
+}
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+class RedisServers:
+    """One server, or those of a cluster.  Connects at the first use."""
+
+    def __init__(self, url: str) -> None:
+        self._address = parse(url)
+        self._lock = threading.Lock()
+        self._client: Client = None  # of one server, or of the cluster
+        self._master: Host | None = None  # the server of the client, if Sentinels named it
+        self._sentinels: Sentinels | None = None
+
+    @property
+    def where(self) -> str:
+        return self._address.where
+
+    @property
+    def has_sentinels(self) -> bool:
+        """Whether Sentinels promote another server if this one fails."""
+        return self._address.kind == "sentinel"
+
+    def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
+        for _ in range(REDIRECTS_MAX):
+            try:
+                return _send(self._client_of(key), commands)
+            except DetentError:
+                raise
+            except Exception as error:
+                if not isinstance(error, import_redis().exceptions.MovedError):
+                    raise self._explain(error) from error
+                self._forget()  # the commands did not run there
+        raise StoreUnavailable(f"{self.where}: the slot of {quote(key)} moves from server to server")
+
+    def send_each(self, *command: Any) -> list[Any]:
+        """Send one command to every server; there is more than one only in a cluster."""
+        try:
+            client = self._client_of("")
+            if self._address.kind != "cluster":
+                return _send(client, [command])
+            nodes = self._client.get_primaries()
+            return [_send(self._client.get_redis_connection(node), [command])[0] for node in nodes]
+        except DetentError:
+            raise
+        except Exception as error:
+            raise self._explain(error) from error
+
+    def _client_of(self, key: str) -> Client:
+        with self._lock:
+            address = self._address
+            if address.kind == "sentinel":
+                self._sentinels = self._sentinels or _open_sentinels(address)
+                master = self._sentinels.master()
+                if master != self._master:
+                    self._client, self._master = _open(address.options, master), master
+            elif self._client is None:
+                self._client = _open_cluster(address) if address.kind == "cluster" else _open(address.options)
+            if address.kind != "cluster":
+                return self._client
+            node = self._client.get_node_from_key(key)
+            if node is None:
+                raise import_redis().exceptions.ClusterDownError("no server has the app's slot")
+            return self._client.get_redis_connection(node)
+
+    def close(self) -> None:
+        with self._lock:
+            client, sentinels = self._client, self._sentinels
+            self._client = self._sentinels = self._master = None
+        if sentinels is not None:
+            sentinels.close()
+        if client is not None and self._address.kind == "cluster":
+            client.close()
+        elif client is not None:
+            client.connection_pool.disconnect()
+
+    def _forget(self) -> None:
+        """Ask again for the master and the slots.  Running calls continue; idle connections are closed,
+        because they may be dead too."""
+        with self._lock:
+            if self._address.kind != "plain":
+                self._client = self._master = None
+            elif self._client is not None:
+                self._client.connection_pool.disconnect(inuse_connections=False)
+            if self._sentinels is not None:
+                self._sentinels.forget()
+
+    def _explain(self, error: Exception) -> Exception:
+        errors, said = import_redis().exceptions, str(error)
+        if isinstance(error, errors.NoScriptError):
+            return NoScript()
+        is_cut = isinstance(error, ValueError) and "closed file" in said  # `close` did it, without hiredis
+        known = errors.RedisError | errors.RedisClusterException | OSError
+        if not (is_cut or isinstance(error, known)):
+            raise error
+        self._forget()
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
+        code = next((code for name, code in _CODES.items() if isinstance(error, getattr(errors, name))), "")
+        if code == "READONLY" or "READONLY" in said:
+            return self.refused(READ_ONLY)
+        away = errors.ConnectionError | errors.TimeoutError | errors.TryAgainError | OSError | ValueError
+        if not code and isinstance(error, away | errors.ClusterError | errors.RedisClusterException):
+            return StoreUnavailable(f"{self.where} does not answer: {said}")
+        return explain(self.where, f"{code} {said}".strip())
+
+    def refused(self, why: str) -> DetentError:
+        """The error for a server that cannot be a store.  After a failover that may be temporary."""
+        self._forget()
+        if why == READ_ONLY and self._address.kind != "plain":
+            return StoreUnavailable(f"{self.where} has just failed over")
+        return StoreMismatch(f"{self.where} {why}")
+
+
+def _send(client: Client, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    client.response_callbacks.clear()  # replies as the server sends them
+    if len(commands) == 1:
+        return [client.execute_command(*commands[0])]
+    pipeline = client.pipeline(transaction=False)  # one connection: WAIT covers only its own writes
+    for command in commands:
+        pipeline.execute_command(*command)
+    replies: list[Any] = pipeline.execute(raise_on_error=False)  # else the error would hold the whole command
+    for error in (one for one in replies if isinstance(one, Exception)):
+        raise error
+    return replies
+
+
+def _doubt(said: str) -> str:
+    fault = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+    if "mismatch" in fault:
+        return f"{fault}; write the name that it is for into the URL"
+    return f"{fault}; name the authority that vouches for it: ?ssl_ca_certs=FILE"
+
+
+# Clients.
+
+
+def _check_files(options: Mapping[str, Any]) -> None:
+    for name in _FILES:
+        if name in options and not Path(options[name]).is_file():
+            raise UsageError(f"bad store: the {name} of its URL is not a file: {quote(options[name])}")
+
+
+def _no_retries() -> Any:
+    redis = import_redis()
+    return redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+
+
+def _open(options: Mapping[str, Any], host: Host | None = None) -> Client:
+    redis = import_redis()
+    _check_files(options)
+    given = {**options, "host": host[0], "port": host[1]} if host else options
+    try:
+        pool = redis.ConnectionPool(**given, retry=_no_retries(), retry_on_error=[])
+        pool.make_connection()  # raises for an unknown option
+    except TypeError as error:
+        raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
+    return redis.Redis(connection_pool=pool)
+
+
+def _open_sentinels(address: Address) -> Sentinels:
+    options = sentinel_options(address.options, address.sentinel_options)
+    return Sentinels([_open(options, host) for host in address.hosts], address.service, address.where)
+
+
+def _open_cluster(address: Address) -> Client:
+    redis, options = import_redis(), dict(address.options)
+    if options.pop("connection_class", None):
+        options["ssl"] = True
+    for name in ("host", "port", "db"):
+        options.pop(name, None)
+    if options.get("ssl_check_hostname") and redis.VERSION < (6, 2):
+        raise UsageError(
+            "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of"
+            " its servers. Run: pip install --upgrade redis"
+        )
+    _check_files(options)
+    nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
+    return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)
