@@ -245,7 +245,8 @@ def _reply(hand: Hand, read: Read, said: Any) -> Any:
         case LastAsk():
             return int(said[0].split(b" ")[0]) if said[0] else 0
         case Next():
-            return Upcoming(*(None if one == b"inf" else float(one) for one in said))
+            look_at, expires = (None if one == b"inf" else float(one) for one in said)
+            return Upcoming(look_at, expires)
 
 
 def _recall(hand: Hand, read: Read) -> Any:
