@@ -60,7 +60,9 @@ class MysqlServer:
     def make(self) -> None:
         options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--no-defaults")
         line = [_program("mariadb-install-db"), *options, f"--datadir={self.data}"]
-        done = subprocess.run(line, capture_output=True, cwd=self.directory, **server_user())
+        # Its temporary folder is its own: in a shared one, another server that starts deletes its tables.
+        env = {**os.environ, "TMPDIR": str(self.directory)}
+        done = subprocess.run(line, capture_output=True, cwd=self.directory, env=env, **server_user())
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 
     def start(self) -> None:
