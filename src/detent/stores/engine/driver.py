@@ -80,13 +80,14 @@ class Fires(NamedTuple):
 class LaneMembers(NamedTuple):
     """Open records of each lane.  Reply: a dict of lists.
 
-    Always: the claimed ones, and the first that waits (`waits`), by id.  `rivals`: the latest due, at most so
-    many, by (fire.due_at, key).  `parked`: the first parked ones of each queue, at most so many, by
-    (run_at, key)."""
+    Always: the claimed ones.  `waiting`: the first pending ones that wait (`waits`), at most so many, by id.
+    `rivals`: the latest due, at most so many, by (fire.due_at, key).  `parked`: the first parked ones of each
+    queue, at most so many, by (run_at, key)."""
 
     lanes: tuple[str, ...]
     rivals: int = 0
     parked: int = 0
+    waiting: int = 1
 
 
 class Jobs(NamedTuple):

@@ -343,7 +343,7 @@ def _members(read: driver.LaneMembers, members: list[Record], wall: float) -> li
     due = sorted((r for r in pending if r.run_at <= wall), key=lambda r: (r.fire.due_at, r.fire.key))
     return [
         *(one for one in members if one.state == "claimed"),
-        *[one for one in pending if one.waits][:1],
+        *[one for one in pending if one.waits][: read.waiting],
         *due[len(due) - min(len(due), read.rivals) :],
         *_first_of_each_queue((one for one in pending if one.is_parked), read.parked),
     ]
