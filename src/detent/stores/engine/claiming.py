@@ -249,9 +249,7 @@ class Claiming:
         for some, is_done in zip(granted, committed.done, strict=False):
             for record in some if is_done else ():
                 record.version = committed.version
-                record.fence = committed.first_fence - record.fence - 1
-                if record.ran_fence < 0:
-                    record.ran_fence = record.fence
+                record.take_fences(committed.first_fence)
                 self._granted[record.fire.key] = record
         claims = [
             self._claim_of(record) for record in sorted(self._granted.values(), key=lambda one: one.fence)

@@ -239,6 +239,16 @@ class Expect(NamedTuple):
     wakes_nodes: bool = False
     is_whole: bool = True  # one refused group refuses all
 
+    def holds(self, header: Header) -> bool:
+        """Whether the state of the store as a whole is as expected.  The driver checks the ask's number."""
+        return (
+            self.epoch in ("", header.epoch)
+            and (self.seen is None or header.steady - self.seen <= VIEW_S)
+            and self.generation in (None, header.generation)
+            and self.controls in (None, header.controls)
+            and (self.ask is None or header.steady >= header.quarantined_until)
+        )
+
 
 class Committed(NamedTuple):
     header: Header
