@@ -10,7 +10,7 @@ They are checked in this order:
 3. If the lane has room, the fire runs.  If only the grace period of a finished fire fills it, the fire waits.
 4. If the lane is full, the policy decides:
    `Forbid`   The fire is skipped.  A retry ends with its last outcome; a message fails.
-   `Queue`    One fire waits, the others are skipped.  All messages wait.
+   `Queue`    `WAITING_MAX` fires wait, the others are skipped.  All messages wait.
    `Replace`  The lane goes to the newest `max_running` fires that hold it or are due.  Older fires that are
               due are settled.  A first attempt also stops older holders; a retry stops nothing.  The newer
               fire starts when a place is free.
@@ -34,6 +34,7 @@ from detent.rules.outcomes import (
 )
 
 LATE_S = 60.0  # a fire that starts later than this was delayed by an outage
+WAITING_MAX = 1  # fires that wait for a full lane under `Queue`
 HOST_EARLY_S = 60.0  # a host's clock may be ahead by less than this: the trigger waits for the instant
 _LATE = timedelta(seconds=LATE_S)
 
@@ -142,7 +143,7 @@ def _forbid(me: OpenFire, lane: Sequence[OpenFire]) -> Judgement:
 
 def _queue(me: OpenFire, lane: Sequence[OpenFire]) -> Judgement:
     waiting = [one.fire.key for one in lane if one.state == "pending" and one.waits]
-    if me.waits or me.attempt or not waiting or me.fire.origin == "push":
+    if me.waits or me.attempt or len(waiting) < WAITING_MAX or me.fire.origin == "push":
         return WAIT
     return Judgement("settle", lane_awaited(waiting[0]))
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from detent.model import Ask, Claim, Grants, Rate
+from detent.rules import lanes as lane_rules
 from detent.rules.breakers import circuit_of, circuit_text
 from detent.rules.decide import Decision, JobFacts, Lane, Room, View, decide, late_hooks_of
-from detent.rules.lanes import LATE_S
 from detent.rules.rates import KEEP_S, Charge, rate_of, span_s, without_priority
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE
 from detent.stores.encoding import instant_of
@@ -96,7 +96,7 @@ class Claiming:
 
     def _serve(self, queue: str, pages: Mapping[Tier, Sequence[Record]]) -> None:
         """Decide about the due fires of a queue in order, as long as that is of use."""
-        young = Place(self._view.now - LATE_S, 0.0, "")
+        young = Place(self._view.now - lane_rules.LATE_S, 0.0, "")
         streams = [
             Stream(
                 (driver.Due(tier, queue, self._page(tier)), self._first_page(tier)),
@@ -188,11 +188,12 @@ class Claiming:
         cells = [LANE_PREFIX + lane for lane in lanes] + [CHARGE_PREFIX + name for name in charges]
         cells += [NOTE_PREFIX + BREAKER + name for name in breakers]
         replacing = {fire.lane for fire in fires if fire.policy.concurrency == "Replace"}
+        waiting = driver.LaneMembers((), waiting=lane_rules.WAITING_MAX)
         _, states, members, rivals = unit.look(
             Cells(tuple(cells)),
             driver.Jobs(tuple(jobs), newest=True),
-            driver.LaneMembers(tuple(lane for lane in lanes if lane not in replacing)),
-            driver.LaneMembers(tuple(lane for lane in lanes if lane in replacing), rivals=RIVALS_MAX),
+            waiting._replace(lanes=tuple(lane for lane in lanes if lane not in replacing)),
+            waiting._replace(lanes=tuple(lane for lane in lanes if lane in replacing), rivals=RIVALS_MAX),
         )
         for name in jobs:
             state = states.get(name, NO_JOB)
@@ -248,9 +249,7 @@ class Claiming:
         for some, is_done in zip(granted, committed.done, strict=False):
             for record in some if is_done else ():
                 record.version = committed.version
-                record.fence = committed.first_fence - record.fence - 1
-                if record.ran_fence < 0:
-                    record.ran_fence = record.fence
+                record.take_fences(committed.first_fence)
                 self._granted[record.fire.key] = record
         claims = [
             self._claim_of(record) for record in sorted(self._granted.values(), key=lambda one: one.fence)

@@ -80,13 +80,14 @@ class Fires(NamedTuple):
 class LaneMembers(NamedTuple):
     """Open records of each lane.  Reply: a dict of lists.
 
-    Always: the claimed ones, and the first that waits (`waits`), by id.  `rivals`: the latest due, at most so
-    many, by (fire.due_at, key).  `parked`: the first parked ones of each queue, at most so many, by
-    (run_at, key)."""
+    Always: the claimed ones.  `waiting`: the first pending ones that wait (`waits`), at most so many, by id.
+    `rivals`: the latest due, at most so many, by (fire.due_at, key).  `parked`: the first parked ones of each
+    queue, at most so many, by (run_at, key)."""
 
     lanes: tuple[str, ...]
     rivals: int = 0
     parked: int = 0
+    waiting: int = 1
 
 
 class Jobs(NamedTuple):
@@ -237,6 +238,16 @@ class Expect(NamedTuple):
     new_controls: bool = False
     wakes_nodes: bool = False
     is_whole: bool = True  # one refused group refuses all
+
+    def holds(self, header: Header) -> bool:
+        """Whether the state of the store as a whole is as expected.  The driver checks the ask's number."""
+        return (
+            self.epoch in ("", header.epoch)
+            and (self.seen is None or header.steady - self.seen <= VIEW_S)
+            and self.generation in (None, header.generation)
+            and self.controls in (None, header.controls)
+            and (self.ask is None or header.steady >= header.quarantined_until)
+        )
 
 
 class Committed(NamedTuple):

@@ -50,6 +50,11 @@ class Record:
             setattr(other, name, getattr(self, name))
         return other
 
+    def take_fences(self, first: int) -> None:
+        """Replace a fence below 0, which stands for a new one: -1 is the first."""
+        self.fence = first - self.fence - 1 if self.fence < 0 else self.fence
+        self.ran_fence = first - self.ran_fence - 1 if self.ran_fence < 0 else self.ran_fence
+
     def is_live(self, steady: float) -> bool:
         return self.state == "claimed" and self.expires > steady
 

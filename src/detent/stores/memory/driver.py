@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import compress
 from typing import Any
@@ -59,7 +59,10 @@ class MemoryDriver:
     def look(self, app: str, reads: Sequence[driver.Read]) -> tuple[Header, list[Any]]:
         with self._changed:
             header = self._header(app)
-            ours = [one for one in self.state.open.values() if app_of(one.fire.job) == app]
+            ours: dict[str, list[Record]] = {"pending": [], "claimed": []}
+            for one in self.state.open.values():
+                if app_of(one.fire.job) == app:
+                    ours[one.state].append(one)
             return header, [_copied(self._read(app, read, header, ours)) for read in reads]
 
     def _header(self, app: str) -> Header:
@@ -67,35 +70,34 @@ class MemoryDriver:
         epoch, calm = str(self.epoch), self.quarantined_until
         return Header(self._now(), self._steady(), epoch, calm, state.generations[app], state.controls[app])
 
-    def _read(self, app: str, read: driver.Read, header: Header, ours: list[Record]) -> Any:
-        """The reply to a read.  `ours` are the open records of the app."""
+    def _read(self, app: str, read: driver.Read, header: Header, ours: Mapping[str, list[Record]]) -> Any:
+        """The reply to a read.  `ours` are the open records of the app, by state."""
         state, wall, steady = self.state, header.wall, header.steady
+        pending, claimed = ours["pending"], ours["claimed"]
         match read:
             case driver.Due():
-                some = [r for r in ours if r.state == "pending" and r.look_at <= wall and r.tier == read.tier]
-                some = [r for r in some if r.fire.queue == read.queue]
-                some = [r for r in some if not read.after or place_of(r) > read.after]
+                some = [r for r in pending if (r.fire.queue, r.tier) == (read.queue, read.tier)]
+                some = [r for r in some if r.look_at <= wall and (not read.after or place_of(r) > read.after)]
                 return sorted(some, key=place_of)[: read.most]
             case driver.Expired():
-                some = [r for r in ours if r.state == "claimed" and r.expires <= steady]
-                some = [
-                    r for r in some if (r.fire.lane if read.queue is None else r.fire.queue == read.queue)
-                ]
+                some = [r for r in claimed if r.expires <= steady and read.queue in (None, r.fire.queue)]
+                some = [r for r in some if r.fire.lane or read.queue is not None]
                 return sorted(some, key=lambda r: r.expires)[: read.most]
             case driver.Asked():
-                some = [r for r in ours if r.state == "claimed" and r.node == read.node]
-                return sorted((r for r in some if read.number in (None, r.ask)), key=lambda r: r.id)
+                some = [r for r in claimed if r.node == read.node and read.number in (None, r.ask)]
+                return sorted(some, key=lambda r: r.id)
             case driver.Fires():
                 return [state.records[key] for key in read.keys if key in state.records]
             case driver.Planned():
                 jobs = set(read.jobs)
-                return [r for r in ours if r.fire.job in jobs and r.state == "pending" and not r.attempt]
+                return [r for r in pending if r.fire.job in jobs and not r.attempt]
             case driver.LaneMembers():
-                return _lanes(read, ours, wall)
+                return _lanes(read, pending, claimed, wall)
             case driver.Jobs():
                 names = state.jobs if read.names is None else read.names
-                jobs_read = {name: state.jobs[name] for name in names if name in state.jobs}
-                return _with_newest({n: job for n, job in jobs_read.items() if app_of(n) == app}, ours, wall)
+                found = {name: state.jobs[name] for name in names if name in state.jobs}
+                found = {name: job for name, job in found.items() if app_of(name) == app}
+                return _with_newest(found, pending + claimed, wall) if read.newest else found
             case driver.Cells(prefix=""):
                 return {name: state.cells[app, name] for name in read.names if (app, name) in state.cells}
             case driver.Cells():
@@ -104,10 +106,9 @@ class MemoryDriver:
             case driver.LastAsk():
                 return state.asks.get(read.node, (0, 0.0))[0]
             case driver.Next():
-                some = [r for r in ours if r.fire.queue in read.queues]
-                pending = [r.look_at for r in some if r.state == "pending" and r.look_at > wall]
-                claimed = [r.expires for r in some if r.state == "claimed" and r.expires > steady]
-                return driver.Upcoming(min(pending, default=None), min(claimed, default=None))
+                looks = [r.look_at for r in pending if r.fire.queue in read.queues and r.look_at > wall]
+                ends = [r.expires for r in claimed if r.fire.queue in read.queues and r.expires > steady]
+                return driver.Upcoming(min(looks, default=None), min(ends, default=None))
 
     # Commit.
 
@@ -134,28 +135,17 @@ class MemoryDriver:
             return driver.Committed(self._header(app), done, frozenset(fresh), state.version, first)
 
     def _holds(self, expect: Expect, header: Header) -> bool:
-        if expect.epoch not in ("", header.epoch):
-            return False
-        if expect.seen is not None and header.steady - expect.seen > driver.VIEW_S:
-            return False
-        if expect.generation not in (None, header.generation):
-            return False
-        if expect.controls not in (None, header.controls):
-            return False
-        if not expect.ask:
-            return True
-        node, number = expect.ask
-        return header.steady >= header.quarantined_until and number > self.state.asks.get(node, (0, 0.0))[0]
+        node, number = expect.ask or ("", 1)
+        return expect.holds(header) and number > self.state.asks.get(node, (0, 0.0))[0]
 
     def _is_current(self, app: str, group: Group, steady: float) -> bool:
         records, cells, jobs = self.state.records, self.state.cells, self.state.jobs
-        drops = [(one.version, records[one.key].version if one.key in records else 0) for one in group.drops]
-        set_cells = [(one.version, cells.get((app, one.name), NO_CELL).version) for one in group.cells]
-        return (
-            all(self._is_same(write, steady) for write in group.writes if write.version)
-            and all(expected in (None, found) for expected, found in drops + set_cells)
-            and all(one.version == jobs.get(one.name, NO_JOB).version for one in group.jobs)
-        )
+        versions = [(one.version, records[one.key].version) for one in group.drops if one.key in records]
+        versions += [(one.version, 0) for one in group.drops if one.key not in records]
+        versions += [(one.version, cells.get((app, one.name), NO_CELL).version) for one in group.cells]
+        versions += [(one.version, jobs.get(one.name, NO_JOB).version) for one in group.jobs]
+        are_same = all(self._is_same(write, steady) for write in group.writes if write.version)
+        return are_same and all(expected in (None, found) for expected, found in versions)
 
     def _is_same(self, write: driver.Write, steady: float) -> bool:
         old = self.state.records.get(write.record.fire.key)
@@ -195,13 +185,13 @@ class MemoryDriver:
     def _put(self, write: driver.Write, first_fence: int) -> None:
         state, record = self.state, write.record.copy()
         key = record.fire.key
-        if write.is_new_fire or key not in state.records:
-            self._forget(key)
+        if write.is_new_fire:
+            self._remove(record)
+        if key not in state.records:
             state.last_id += 1
             record.id = state.last_id
         record.version = state.version
-        record.fence = first_fence - record.fence - 1 if record.fence < 0 else record.fence
-        record.ran_fence = first_fence - record.ran_fence - 1 if record.ran_fence < 0 else record.ran_fence
+        record.take_fences(first_fence)
         state.records[key] = state.open[key] = record
         if record.state == "over":
             del state.open[key]
@@ -209,11 +199,8 @@ class MemoryDriver:
             state.attempts[key].append(write.attempt)
 
     def _remove(self, record: Record) -> None:
-        self._forget(record.fire.key)
-
-    def _forget(self, key: str) -> None:
         for kept in (self.state.records, self.state.open, self.state.attempts):
-            kept.pop(key, None)
+            kept.pop(record.fire.key, None)
 
     def _progress(self, job: str, succeeded: float | None, reached: float | None) -> None:
         old = self.state.jobs.get(job, NO_JOB)
@@ -331,30 +318,32 @@ def _copied(reply: Any) -> Any:
     return reply
 
 
-def _lanes(read: driver.LaneMembers, ours: list[Record], wall: float) -> dict[str, list[Record]]:
+def _lanes(
+    read: driver.LaneMembers, pending: list[Record], claimed: list[Record], wall: float
+) -> dict[str, list[Record]]:
     lanes: dict[str, list[Record]] = {lane: [] for lane in read.lanes}
-    for one in sorted((one for one in ours if one.fire.lane in lanes), key=lambda one: one.id):
+    for one in sorted((one for one in pending if one.fire.lane in lanes), key=lambda one: one.id):
         lanes[one.fire.lane].append(one)
-    return {lane: _members(read, members, wall) for lane, members in lanes.items()}
+    members = {lane: _waiting(read, some, wall) for lane, some in lanes.items()}
+    for one in claimed:
+        members.get(one.fire.lane, []).append(one)
+    return members
 
 
-def _members(read: driver.LaneMembers, members: list[Record], wall: float) -> list[Record]:
-    pending = [one for one in members if one.state == "pending"]
+def _waiting(read: driver.LaneMembers, pending: list[Record], wall: float) -> list[Record]:
+    """What to read of the pending records of a lane, which are in order of id."""
     due = sorted((r for r in pending if r.run_at <= wall), key=lambda r: (r.fire.due_at, r.fire.key))
     return [
-        *(one for one in members if one.state == "claimed"),
-        *[one for one in pending if one.waits][:1],
+        *[one for one in pending if one.waits][: read.waiting],
         *due[len(due) - min(len(due), read.rivals) :],
         *_first_of_each_queue((one for one in pending if one.is_parked), read.parked),
     ]
 
 
 def _with_newest(jobs: dict[str, JobState], ours: list[Record], wall: float) -> dict[str, JobState]:
-    for fire in (one.fire for one in ours if one.fire.origin == "schedule" and one.fire.job in jobs):
-        due, job = fire.due_at.timestamp(), jobs[fire.job]
-        if job.newest_due is None or due > job.newest_due:
-            jobs[fire.job] = job._replace(newest_due=due) if due <= wall else job
-    return jobs
+    due = [one.fire for one in ours if one.fire.origin == "schedule" and one.fire.due_at.timestamp() <= wall]
+    newest = {fire.job: fire.due_at.timestamp() for fire in sorted(due, key=lambda fire: fire.due_at)}
+    return {name: job._replace(newest_due=newest.get(name)) for name, job in jobs.items()}
 
 
 def _first_of_each_queue(records: Iterable[Record], most: int) -> list[Record]:

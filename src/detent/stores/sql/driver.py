@@ -16,7 +16,7 @@ from detent import clock
 from detent.errors import StoreUnavailable
 from detent.model import Found, Query, Row, Size, Tally
 from detent.stores.base import leap
-from detent.stores.engine.driver import VIEW_S, Committed, Expect, Group, Header, Read
+from detent.stores.engine.driver import Committed, Expect, Group, Header, Read
 from detent.stores.engine.unit import Conflict
 from detent.stores.sql import queries
 from detent.stores.sql.dialect import Rows, Session, Statement
@@ -115,7 +115,7 @@ class SqlDriver:
     def commit(self, app: str, expect: Expect, groups: Sequence[Group]) -> Committed | None:
         transaction: Transaction = self._mine.open
         session, found = transaction.session, transaction.check(app, expect, groups)
-        if found is None or not _holds(expect, found.header):
+        if found is None or not expect.holds(found.header):
             return None
         header, versions, stamp = found
         done = [versions.allow(group, header.steady) for group in groups]
@@ -174,16 +174,6 @@ class SqlDriver:
 
 def _pruning(batch: Sequence[tuple[int, str]]) -> Callable[[Session, Header], int]:
     return lambda session, header: queries.prune(session, batch)
-
-
-def _holds(expect: Expect, header: Header) -> bool:
-    if expect.epoch not in ("", header.epoch):
-        return False
-    if expect.seen is not None and header.steady - expect.seen > VIEW_S:
-        return False
-    if expect.generation not in (None, header.generation) or expect.controls not in (None, header.controls):
-        return False
-    return expect.ask is None or header.steady >= header.quarantined_until
 
 
 _NEW_ASK = "UPDATE asks SET number = ?, asked_at = ? WHERE node = ?"

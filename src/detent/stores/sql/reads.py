@@ -89,7 +89,8 @@ def _due(session: Session, app: str, read: Due, now: float) -> Statement:
 
 def _lane_members(session: Session, read: LaneMembers, now: float) -> Steps[dict[str, list[Record]]]:
     statements = _among(session, "{} WHERE state = 'claimed' AND lane <> '' AND lane {}", read.lanes)
-    statements += _among(session, _FIRST_WAITING, read.lanes)
+    if read.lanes:
+        statements.append((_WAITING.format(session.EACH), (session.array(read.lanes), read.waiting)))
     statements += [_select(_RIVALS, lane, now, read.rivals) for lane in read.lanes if read.rivals]
     found = yield from _records(*statements)
     if read.parked and read.lanes:
@@ -168,10 +169,16 @@ _EXPIRED_LANED = (
 )
 _ASKED = "WHERE state = 'claimed' AND node = ?"
 _PLANNED = "{} WHERE state = 'pending' AND attempt = 0 AND origin IN ('schedule', 'hook') AND job {}"
-_FIRST_WAITING = """
-{} JOIN (
-    SELECT min(id) AS first_id FROM fires WHERE state = 'pending' AND waits AND lane {} GROUP BY lane
-) AS firsts ON id = first_id
+# Steps from fire to fire in the index, as a lane may have any number of waiting messages.
+_WAITING = f"""
+WITH RECURSIVE found(of_lane, found_id, place) AS (
+    SELECT value, (SELECT min(id) FROM fires WHERE state = 'pending' AND waits AND lane = value), 1 FROM {{}}
+    UNION ALL
+    SELECT of_lane, (
+        SELECT min(id) FROM fires WHERE state = 'pending' AND waits AND lane = of_lane AND id > found_id
+    ), place + 1 FROM found WHERE found_id IS NOT NULL AND place < ?
+)
+SELECT {SELECT} FROM fires JOIN found ON id = found_id
 """
 _RIVALS = "WHERE state = 'pending' AND lane = ? AND run_at <= ? ORDER BY due DESC, key DESC LIMIT ?"
 PARKED = "WHERE state = 'pending' AND parked AND lane = ? AND queue = ?"
