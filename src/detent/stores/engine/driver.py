@@ -87,6 +87,7 @@ class LaneMembers(NamedTuple):
     lanes: tuple[str, ...]
     rivals: int = 0
     parked: int = 0
+    waiting: int = 1
 
 
 class Jobs(NamedTuple):
