@@ -14,6 +14,7 @@ from detent.rules.decide import DELAYS_MAX
 from detent.rules.outcomes import missed
 from detent.rules.rates import rate_text, with_priorities
 from detent.stores.base import RATE
+from detent.stores.engine.driver import LaneMembers
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import AGAIN, DONE, OVER, TTL_S, Asker, FakeClock, finish, fire, keys, row
 
@@ -178,3 +179,13 @@ def test_a_name_that_is_not_unicode_is_kept(store: RedisStore) -> None:
     assert store.put([*odd, *_messages(1, "slow", payload='["é\u2028"]')]) == [True, True]
     claims = Asker(store).claim(queues=["mail", "slow"])
     assert claims[0].fire.payload == '["caf\\udce9"]' and claims[1].fire.payload == '["é\u2028"]'
+
+
+def test_a_look_shows_as_many_waiting_members_of_a_lane_as_it_names(store: RedisStore) -> None:
+    store.put([fire(f"a.b@{n}", "Queue", origin="push") for n in range(4)])
+    assert keys(Asker(store).ask().claims) == ["a.b@0"]
+    with store.driver.hand("a"):
+        reads = [LaneMembers(("a.b",), waiting=most) for most in (1, 2, 3)]
+        _, found = store.driver.look("a", reads)
+    shown = [[one.fire.key for one in members["a.b"]] for members in found]
+    assert shown == [[f"a.b@{n}" for n in range(most + 1)] for most in (1, 2, 3)]

@@ -43,8 +43,10 @@ from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where
-from detent.stores.redis.session import Session
+from detent.stores.redis.session import Seen, Session
 from detent.stores.redis.values import Kept, records_of
+
+WAITING = 1  # members that wait, of each lane that comes with due records: as many as decisions read
 
 
 class Hand:
@@ -103,11 +105,15 @@ class RedisDriver:
                 return guess.header, known
         empty = [_recall(Hand(), read) for read in reads]
         wanted = [read for read, reply in zip(reads, empty, strict=True) if reply is None]
-        seen, replies = self._session.run(app, "look", [_request(hand, read) for read in wanted])
+        seen, replies = self._look(app, [_request(hand, read) for read in wanted])
         hand.ahead, hand.header = seen.ahead, seen.header
         _keep_references(hand, replies.pop())
         found = iter([_reply(hand, *pair) for pair in zip(wanted, replies, strict=True)])
         return seen.header, [next(found) if reply is None else reply for reply in empty]
+
+    def _look(self, app: str, reads: list[list[Any]]) -> tuple[Seen, list[Any]]:
+        """Returns a reply for each read, and what decisions about the due records depend on."""
+        return self._session.run(app, "look", [WAITING, reads])
 
     # Commit.
 
@@ -142,7 +148,7 @@ class RedisDriver:
         """Read the pending records that are deleted whatever their version.  Returns their keys."""
         keys = [drop.key for group in groups for drop in group.drops if drop.version is None]
         if keys:
-            _, (words, _) = self._session.run(app, "look", [["fires", keys]])
+            _, (words, _) = self._look(app, [["fires", keys]])
             found = {one.fire.key: one for one in records_of(words) if one.state == "pending"}
             for key in keys:
                 hand.seen.pop(key, None)
@@ -194,7 +200,7 @@ def _request(hand: Hand, read: Read) -> list[Any]:
         case Fires():
             return ["fires", read.keys]
         case LaneMembers():
-            return ["lanes", [encoded(lane) for lane in read.lanes], read.rivals, read.parked]
+            return ["lanes", [encoded(lane) for lane in read.lanes], read.rivals, read.parked, read.waiting]
         case Jobs(names=None):
             return ["calls", [["HGETALL", "jobs"], ["ZRANGE", "succeeded", 0, -1, "WITHSCORES"]]]
         case Jobs():
@@ -256,7 +262,9 @@ def _recall(hand: Hand, read: Read) -> Any:
             return []
         case Cells(prefix="", names=names) | Jobs(names=tuple() as names):
             pass
-        case LaneMembers(lanes=()) | LaneMembers(rivals=0, parked=0):
+        case LaneMembers(lanes=()):
+            return {}
+        case LaneMembers(rivals=0, parked=0) if read.waiting == WAITING:
             names = read.lanes
         case _:
             return None

@@ -20,12 +20,6 @@ from detent.model import DEAD
 from detent.stores.engine.record import Record
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._/@^~+=,;!$*()'#&:<>?\[\]{}-]")
-_SCORES = {
-    "due": "look_at", "letters": "run_at", "aside": "run_at", "stalled": "run_at", "parked": "run_at",
-    "live": "expires", "taken": "expires", "laned": "expires", "held": "id", "waits": "id",
-    "rivals": "run_at", "over": "over_at",
-}  # fmt: skip
-
 Indexes = tuple[tuple[str, str], ...]  # name, and the attribute with its score; "": the fire's `due_at`
 
 
@@ -61,17 +55,20 @@ def lasting_indexes(origin: str, job: str) -> Indexes:
 def _indexes(state: tuple[str, str, str, bool, bool, bool], queue: str, lane: str, job: str) -> Indexes:
     step, tier, origin, is_parked, waits, is_dead = state
     queue, lane, job = encoded(queue), encoded(lane), encoded(job)
+    is_push = origin == "push"
     if step == "over":
-        names = ["over", f"done:{job}", *([f"dead:{queue}"] if origin == "push" and is_dead else [])]
-    elif step == "claimed":
-        names = [f"{'taken' if origin == 'push' else 'live'}:{queue}"]
-        names += ["laned", f"held:{lane}"] if lane else []
+        dead = [(f"dead:{queue}", "")] if is_push and is_dead else []
+        return ("over", "over_at"), (f"done:{job}", ""), *dead
+    if step == "claimed":
+        found = [(f"{'taken' if is_push else 'live'}:{queue}", "expires")]
+        found += [("laned", "expires"), (f"held:{lane}", "id")] if lane else []
     else:
-        names = [f"due:{tier[0]}:{queue}"]
-        names += [f"letters:{queue}"] if origin == "push" and tier != "plain" else []
-        names += [f"rivals:{lane}"] if lane else []
-        names += [f"waits:{lane}"] if lane and waits else []
-        names += [f"aside:{queue}", f"stalled:{job}", f"parked:{lane}|{queue}"] if is_parked else []
-    if step != "over" and origin in ("schedule", "hook"):
-        names.append(f"{'instants' if origin == 'schedule' else 'extras'}:{job}")
-    return tuple((name, _SCORES.get(name.partition(":")[0], "")) for name in names)
+        found = [(f"due:{tier[0]}:{queue}", "look_at")]
+        found += [(f"letters:{queue}", "run_at")] if is_push and tier != "plain" else []
+        found += [(f"rivals:{lane}", "run_at")] if lane else []
+        found += [(f"waits:{lane}", "id")] if lane and waits else []
+        parked = (f"aside:{queue}", f"stalled:{job}", f"parked:{lane}|{queue}") if is_parked else ()
+        found += [(name, "run_at") for name in parked]
+    if origin in ("schedule", "hook"):
+        found.append((f"{'instants' if origin == 'schedule' else 'extras'}:{job}", ""))
+    return tuple(found)

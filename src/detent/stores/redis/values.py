@@ -143,6 +143,8 @@ def _read_verdict(text: str) -> Verdict:
 
 def records_of(words: Sequence[bytes]) -> list[Kept]:
     """The records of these words: for each a line and a text."""
+    if not words:  # as for most lanes
+        return []
     lines = [line.decode("utf-8", "backslashreplace").split(" ", _WORDS) for line in words[::2]]
     lists = json.loads(f"[{','.join([line[_WORDS] for line in lines])}]")
     return [_record_of(*parts) for parts in zip(fires_of(words[1::2]), lines, lists, strict=True)]

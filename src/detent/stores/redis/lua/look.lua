@@ -1,4 +1,5 @@
--- Reads one state of the store.  The request is a JSON list of reads; each has a reply, in order.
+-- Reads one state of the store.  The request is a JSON list: how many members that wait come with a lane; the reads.
+-- Each read has a reply, in order.
 --
 -- A read of due records takes them into hand: for `HAND_S` it moves them in their index, so that no other look finds
 -- them.  Their lanes are taken into hand by their names.  The reply also has what decisions about them depend on:
@@ -120,12 +121,12 @@ function reads.notes(r)
   return out
 end
 
--- lanes, names, rivals, parked.  Replies with a list for each lane.
+-- lanes, names, rivals, parked, waiting.  Replies with a list for each lane.
 function reads.lanes(r)
   local out = {}
   for place, lane in ipairs(r[2]) do
     local keys = call("ZRANGE", prefix .. "held:" .. lane, 0, -1)
-    append(keys, call("ZRANGE", prefix .. "waits:" .. lane, 0, 0))
+    append(keys, call("ZRANGE", prefix .. "waits:" .. lane, 0, r[5] - 1))
     if r[3] > 0 then
       append(keys, call("ZREVRANGEBYSCORE", prefix .. "rivals:" .. lane, exact(wall), "-inf", "LIMIT", 0, r[3]))
     end
@@ -165,18 +166,18 @@ function reads.next(r)
 end
 
 -- What decisions about the shown records depend on: for each job its facts, for each lane its cell and members.
-local function references()
+local function references(waiting)
   local cells = #lanes > 0 and call("HMGET", prefix .. "cells:lane", unpack(lanes)) or {}
-  return { jobs, reads.jobs({ "", jobs }), lanes, cells, reads.lanes({ "", lanes, 0, 0 }) }
+  return { jobs, reads.jobs({ "", jobs }), lanes, cells, reads.lanes({ "", lanes, 0, 0, waiting }) }
 end
 
 if not arrive() then
   return {}
 end
-local replies = { "" }
-for place, read in ipairs(cjson.decode(ARGV[REQUEST])) do
+local replies, request = { "" }, cjson.decode(ARGV[REQUEST])
+for place, read in ipairs(request[2]) do
   replies[place + 1] = reads[read[1]](read)
 end
-replies[#replies + 1] = references()
+replies[#replies + 1] = references(request[1])
 replies[1] = leave()
 return replies
