@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from tests.equipment.mysql_server import shared_mysql
 from tests.equipment.postgres_server import new_name, shared_server
+from tests.equipment.redis_server import RedisServer
 
 from detent.rules import lanes
 from detent.rules.outcomes import lane_awaited
@@ -16,6 +17,7 @@ from detent.stores.engine.engine import Engine
 from detent.stores.memory.store import MemoryStore
 from detent.stores.mysql.store import MysqlStore
 from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis.store import RedisStore
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import Asker, dispositions, finish, fire
 
@@ -27,10 +29,15 @@ OPENERS: dict[str, Callable[[Path], Engine]] = {
 }
 
 
-@pytest.fixture(params=OPENERS)
+@pytest.fixture(params=(*OPENERS, "redis"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    with closing(OPENERS[request.param](tmp_path)) as one:
-        yield one
+    with ExitStack() as left:
+        if request.param == "redis":
+            server = RedisServer(tmp_path)
+            left.callback(server.end)
+            yield left.enter_context(closing(RedisStore(server.url)))
+        else:
+            yield left.enter_context(closing(OPENERS[request.param](tmp_path)))
 
 
 def test_queue_lets_as_many_fires_wait_as_the_rule_says(
