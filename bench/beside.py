@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from math import isfinite
 from pathlib import Path
 
 from report import Cell, Result, Table, median, text_of
@@ -20,17 +21,17 @@ Figures = dict[tuple[str, str], list[float]]
 
 
 def run(tree: Path, name: str, more: list[str]) -> Figures:
-    """Run one benchmark of a tree; the figures by row and heading."""
+    """Run one benchmark of a tree; the figures by the number of the table and the row, and by heading."""
     python = str(tree / ".venv/bin/python")
     done = subprocess.run([python, "bench/all.py", name, "-o", "json", *more], cwd=tree, capture_output=True)
     if not done.stdout:
         sys.exit(f"{tree}: bench/all.py {name} failed: {done.stderr.decode()[-500:]}")
     found: Figures = defaultdict(list)
-    for table in json.loads(done.stdout)["tables"]:
+    for number, table in enumerate(json.loads(done.stdout)["tables"], 1):
         for row in table["rows"]:
-            names = [cell for cell in row.values() if isinstance(cell, str)]
+            names = [f"{number}", *(cell for cell in row.values() if isinstance(cell, str))]
             for heading, cell in row.items():
-                if isinstance(cell, int | float):
+                if isinstance(cell, int | float) and isfinite(cell):
                     found[", ".join(names), heading].append(cell)
     return found
 
