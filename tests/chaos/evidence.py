@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +82,7 @@ class Evidence(NamedTuple):
     hooks: bool = False  # whether the jobs have hooks
     events: tuple[dict[str, Any], ...] = ()  # of all instances of all nodes
     broken: tuple[str, ...] = ()  # problems during the run
+    viewed: Mapping[str, int] = {}  # what open pages of the dashboard received
 
     def starts(self) -> Iterator[Seen]:
         return (one for one in self.seen if one.what == "start")

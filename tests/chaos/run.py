@@ -27,6 +27,7 @@ from tests.chaos.jobs import APP
 from tests.chaos.judge import Violation, judge, outcomes, takeovers
 from tests.chaos.report import Heading, page
 from tests.chaos.servers import STORES
+from tests.chaos.viewers import Viewers
 from tests.chaos.world import World
 
 from detent.errors import StoreUnavailable
@@ -46,6 +47,7 @@ class Setup(NamedTuple):
     program: tuple[str, ...] = ("-m", "detent")
     only: frozenset[str] = frozenset()  # kinds of faults; empty: all
     pairs: bool = False
+    viewers: int = 0  # open pages of a dashboard
     settle_s: float = 60.0  # time at the end for everything to be settled
 
 
@@ -104,13 +106,15 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
     quarantines = None if world.store.keeps_epoch else Quarantines(world.store.url)
     try:
         world.start()
+        viewers = Viewers(world, setup.viewers) if setup.viewers else None
         chaos = Chaos(world, setup.seed, setup.only)
         chaos.run(setup.seconds, setup.pause_s)
         chaos.end_all()
         faults_ended_at = world.store.clock.now()
         _await_settled(world, faults_ended_at, setup.settle_s)
         stopped_at = time.monotonic()
-        broken = [*chaos.broken, *_stop(world)]
+        viewed, problems = viewers.end() if viewers else ({}, [])
+        broken = [*chaos.broken, *problems, *_stop(world)]
         ended = Fault("end of the run", "fleet", stopped_at, time.monotonic())
         quarantined = quarantines.end() if quarantines else []
         evidence = Evidence(
@@ -123,6 +127,7 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
             hooks=world.store.keeps_epoch,
             events=tuple(one for member in world.members for life in member.lives for one in life.events()),
             broken=(*broken, *_plain_lines(world)),
+            viewed=viewed,
         )
         (folder / "evidence").write_bytes(pickle.dumps(evidence))  # to judge it again
     finally:
@@ -177,6 +182,7 @@ def figures(evidence: Evidence, violations: Sequence[Violation]) -> dict[str, ob
         "faults meanwhile": [f"{one.kind} {one.target} {one.detail}".strip() for one in beyond.faults]
         if beyond
         else [],
+        "viewers": evidence.viewed,
         "violations": dict(Counter(one.kind for one in violations)),
     }
 
@@ -188,6 +194,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.9, help="seconds between two faults, on average")
     parser.add_argument("--pairs", action="store_true", help="two of the three nodes share a host")
+    parser.add_argument("--viewers", type=int, default=0, help="open pages of a dashboard")
     parser.add_argument("--page", type=Path, default=Path(".detent"), help="the folder for the reports")
     given = parser.parse_args(words)
     code = 0
@@ -195,7 +202,14 @@ def main(words: Sequence[str]) -> int:
         if store not in STORES:
             parser.error(f'there is no store "{store}": use {" or ".join(STORES)}')
         folder = Path(tempfile.mkdtemp(prefix="detent-chaos-"))
-        setup = Setup(store, given.minutes * 60, given.seed, given.pause, pairs=given.pairs)
+        setup = Setup(
+            store,
+            given.minutes * 60,
+            given.seed,
+            given.pause,
+            pairs=given.pairs,
+            viewers=given.viewers,
+        )
         evidence, violations = run(folder, setup)
         given.page.mkdir(parents=True, exist_ok=True)
         file = given.page / f"chaos-{store}-{given.seed}.html"

@@ -42,6 +42,20 @@ async def drain(stream: Stream, until: float) -> list[dict[str, Any]]:
     return found
 
 
+def test_pages_that_come_back_at_once_are_all_served(counted: tuple[World, Counting]) -> None:
+    """Without a manifest the dashboard has to ask the store first which apps there are."""
+    world, _ = counted
+    world.run()
+    world.source = world.source._replace(manifests={})
+    site = world.site()
+
+    async def come_back() -> list[int]:
+        answers = await asyncio.gather(*(site.ask("GET", "/api/now?app=shop") for _ in range(VIEWERS)))
+        return [answer.status for answer in answers]
+
+    assert set(run(come_back())) == {200}
+
+
 def test_fifty_viewers_cost_the_store_what_one_costs(counted: tuple[World, Counting]) -> None:
     world, store = counted
     site = world.site()

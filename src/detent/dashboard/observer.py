@@ -96,6 +96,7 @@ class Observer:
         self.source = source
         self.apps: list[str] = sorted(source.manifests)
         self._apps_at = float("-inf")
+        self._apps_lock = asyncio.Lock()
         self._views: dict[str, AppView] = {}
         self._documents: dict[Watched, Versions] = {}
         self._streams: dict[Watched, int] = {}
@@ -118,18 +119,22 @@ class Observer:
         return Watched(app, window_s)
 
     async def find_apps(self) -> list[str]:
-        """The names of the apps, read again if they are old."""
-        if clock.monotonic() - self._apps_at > APPS_S:
-            self._apps_at = clock.monotonic()
-            try:
-                found = await in_thread(self.source.store.apps)
-            except DetentError:
-                self._apps_at = clock.monotonic() - APPS_S + RETRY_S
-                if not self.apps:
-                    raise
-                return self.apps
-            own = [*self.source.manifests]
-            self.apps = [*own, *(app for app in found if app not in own)]
+        """The names of the apps, read again if they are old.  Only the first read of all is waited for by
+        other requests."""
+        if self.apps and self._apps_lock.locked():
+            return self.apps
+        async with self._apps_lock:
+            if clock.monotonic() - self._apps_at > APPS_S:
+                try:
+                    found = await in_thread(self.source.store.apps)
+                except DetentError:
+                    self._apps_at = clock.monotonic() - APPS_S + RETRY_S
+                    if not self.apps:
+                        raise
+                    return self.apps
+                own = [*self.source.manifests]
+                self.apps = [*own, *(app for app in found if app not in own)]
+                self._apps_at = clock.monotonic()
         return self.apps
 
     async def document(self, watched: Watched, since: str | None) -> str:
