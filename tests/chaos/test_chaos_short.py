@@ -22,7 +22,9 @@ def test_a_short_run_with_faults_has_no_violations(store: str, tmp_path: Path) -
         pytest.skip(
             "needs a C compiler, for clocks that can be set and for a witness that they cannot deceive"
         )
-    evidence, violations = run(tmp_path, Setup(store, SECONDS, seed=4, pause_s=PAUSE_S, viewers=VIEWERS.get(store, 0)))
+    evidence, violations = run(
+        tmp_path, Setup(store, SECONDS, seed=4, pause_s=PAUSE_S, viewers=VIEWERS.get(store, 0))
+    )
     assert [one for one in violations if one.kind not in BUSY] == []
     assert len({fault.kind for fault in evidence.faults}) >= 4, "too few kinds of faults"
     assert len({one.member for one in evidence.starts()}) >= 2, "one node did everything"
