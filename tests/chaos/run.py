@@ -107,6 +107,8 @@ def run(folder: Path, setup: Setup) -> tuple[Evidence, list[Violation]]:
     try:
         world.start()
         viewers = Viewers(world, setup.viewers) if setup.viewers else None
+        if viewers:
+            viewers.wait()
         chaos = Chaos(world, setup.seed, setup.only)
         chaos.run(setup.seconds, setup.pause_s)
         chaos.end_all()

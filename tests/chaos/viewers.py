@@ -11,10 +11,11 @@ from collections import Counter
 from contextlib import suppress
 
 from tests.chaos.jobs import APP
-from tests.chaos.world import World
+from tests.chaos.world import PATIENCE_S, World
+from tests.equipment.fleet import wait_for
 from tests.equipment.redis_server import free_port
 
-LIFE_S = 10.0  # of a dashboard, until it is killed
+LIFE_S = 10.0  # of a dashboard that the pages reach, until it is killed
 AGAIN_S = 1.0  # until a page connects again
 SILENT_S = 20.0  # a stream sends at least a comment every 15 s
 
@@ -35,13 +36,15 @@ class Viewers:
         for thread in self._threads:
             thread.start()
 
+    def wait(self) -> None:
+        """Wait for the first update."""
+        wait_for(lambda: self._seen["updates"], what="an update of an open page")
+
     def end(self) -> tuple[dict[str, int], list[str]]:
         """Returns what the pages received, and what went wrong."""
         self._over.set()
         for thread in self._threads:
             thread.join(2 * SILENT_S)
-        if not self._seen["updates"]:
-            self._problems.append("no page of the dashboard received an update")
         for log in sorted(self._folder.iterdir()):
             if "Traceback" in log.read_text(errors="replace"):
                 self._problems.append(f"the dashboard wrote a traceback: {log}")
@@ -53,6 +56,9 @@ class Viewers:
                 words = [*self._program, "--listen", f"127.0.0.1:{self._port}"]
                 life = subprocess.Popen(words, env=self._env, stdout=log, stderr=log)
             self._seen["lives"] += 1
+            before, give_up_at = self._seen["updates"], time.monotonic() + PATIENCE_S
+            while self._seen["updates"] == before and time.monotonic() < give_up_at:
+                self._over.wait(0.1)
             self._over.wait(LIFE_S)
             if life.poll() is not None:
                 self._problems.append(f"the dashboard ended by itself: {life.returncode}, {log.name}")
