@@ -3,6 +3,8 @@
 `make sim` runs as many seeds as you like; `make mutants` looks for every planted bug.
 """
 
+import asyncio
+
 import pytest
 
 from detent.testing.sim.campaign import hunt
@@ -44,6 +46,28 @@ def test_a_quiet_fleet_hardly_calls_its_store() -> None:
     assert beats < 3 * (hours + 1) * 360 * len(sim.nodes), "two calls every 10 s, and one every 30 s"
     others = sum(sim.store.calls.values()) - beats
     assert others < hours * len(sim.nodes) * 200, "no loop spins"
+
+
+class LosesJobLists(Sim):
+    """A failover loses the job lists of new nodes, which no longer have one of the jobs."""
+
+    async def inject_faults(self) -> None:
+        await asyncio.sleep(60)
+        saved = self.driver.save()
+        self.jobs = {name: job for name, job in self.jobs.items() if name != "app.skip"}
+        self.deployed = {*self.nodes}
+        while any("app.skip" in node.jobs for node in self.nodes.values()):
+            await asyncio.sleep(1)
+        await asyncio.sleep(5)
+        for node in self.nodes.values():
+            node.planner._holders._lists.clear()  # as if no node had read the list of another one yet
+        self.promote(saved)
+
+
+def test_a_removed_job_stays_removed_after_a_failover_that_lost_the_job_lists() -> None:
+    sim = LosesJobLists(1, "deploy", hours=0.1)
+    assert sim.run().broken == []
+    assert "app.skip" not in sim.store.shadow.in_force
 
 
 FOUND_SOON = [

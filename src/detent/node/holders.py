@@ -63,6 +63,10 @@ class Holders:
             await call(pool, note, call.app, HOLDS + call.instance, digest, HOLDS_TTL_S)
             self._note_written_at = now
 
+    def announce_again(self) -> None:
+        """Make the note and the list due: the store may have lost them."""
+        self._list_written_at = self._note_written_at = -math.inf
+
     async def held_by_others(self, jobs: Mapping[str, Job], in_force: Mapping[str, str]) -> set[str]:
         """Return the jobs in force that another live node holds and we do not.  A job that we hold in
         another revision counts only if a live node holds the revision that is in force."""

@@ -157,6 +157,7 @@ class Planner:
         self._timeline.load(watermarks, self.jobs)
 
     def _redeploy(self) -> None:
+        self._holders.announce_again()
         self.is_deployed, self._overrides = False, True
 
     # Plans.

@@ -16,12 +16,6 @@ Tier = Literal["plain", "judged", "hook"]
 class Record:
     """Instants are Unix seconds: `expires` by the store's steady clock, the others by its wall clock."""
 
-    __slots__ = (
-        "ask", "attempt", "disposition", "expires", "fence", "fire", "id", "is_parked", "keep_until",
-        "look_at", "node", "outcome", "over_at", "ran_at", "ran_fence", "ran_node", "recorded", "run_at",
-        "state", "stop", "tier", "ttl_s", "verdict", "version", "waits",
-    )  # fmt: skip
-
     def __init__(self, fire: Fire, run_at: float) -> None:
         self.fire = fire
         self.id = 0  # grows with each new record; the driver sets it
@@ -46,8 +40,7 @@ class Record:
 
     def copy(self) -> Record:
         other = object.__new__(Record)
-        for name in Record.__slots__:
-            setattr(other, name, getattr(self, name))
+        other.__dict__.update(self.__dict__)
         return other
 
     def take_fences(self, first: int) -> None:

@@ -6,7 +6,7 @@ The checker sees the records before and after each commit.  So it depends on no 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from detent.clock import instant
@@ -130,11 +130,11 @@ class CheckedDriver(MemoryDriver):
 
     def _check_parking(self, lanes: set[str]) -> None:
         clocks = self._now(), self._steady()
-        for what in forgotten_lanes(self._members(sorted(lanes - {""})), self.shadow.graces, clocks):
+        for what in forgotten_lanes(self._members(lanes - {""}), self.shadow.graces, clocks):
             self.checker.fail(what)
 
-    def _members(self, lanes: Sequence[str]) -> list[Record]:
-        return [one for lane in lanes for one in self.state.open.values() if one.fire.lane == lane]
+    def _members(self, lanes: Collection[str]) -> list[Record]:
+        return [one for one in self.state.open.values() if one.fire.lane in lanes] if lanes else []
 
     def _remove(self, record: Record) -> None:
         super()._remove(record)

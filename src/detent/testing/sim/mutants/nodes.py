@@ -106,6 +106,19 @@ class JobsAreNotSetAgainAfterFailover(Node):
     planner_type = _DeploysOnce
 
 
+class _AnnouncesOnce(Planner):
+    def _redeploy(self) -> None:
+        self._holders.announce_again = lambda: None  # type: ignore[method-assign]
+        super()._redeploy()
+
+
+@part("deploy")
+class ListIsNotWrittenAgainAfterFailover(Node):
+    """After a failover without its job list, no node removes a job: that node might hold it."""
+
+    planner_type = _AnnouncesOnce
+
+
 class _ExcludesForEver(Planner):
     def excluded(self, others: set[str]) -> tuple[str, ...]:
         return tuple(sorted(self._not_here | self._timeline.elsewhere))
