@@ -16,6 +16,7 @@ from math import gcd
 from typing import NamedTuple
 
 from detent.errors import UsageError
+from detent.schedules.cron import Fields
 from detent.schedules.cronfields import Field
 from detent.schedules.timetable import Once
 from detent.schedules.wallclock import WallClock
@@ -159,6 +160,15 @@ def short_field(mask: int, low: int, high: int) -> str:
     closed = closed_field(mask, low, high)
     opened = open_field(mask, low, high) if mask >> low & 1 else closed
     return opened if "," not in opened and len(opened) <= len(closed) else closed
+
+
+def with_days(time: str, fields: Fields) -> str:
+    """Return five fields: minute and hour as given, then the days of a pattern, or more."""
+    day = open_field if fields.day_of_month.is_open else closed_field
+    weekday = open_field if fields.day_of_week.is_open else closed_field
+    days = day(wider_days(fields.day_of_month), 1, 31)
+    month, weekdays = short_field(fields.month.mask, 1, 12), weekday(wider_weekdays(fields.day_of_week), 0, 6)
+    return f"{time} {days} {month} {weekdays}"
 
 
 def bits(mask: int) -> list[int]:

@@ -27,7 +27,7 @@ from detent.schedules.host_fields import (
     runs,
     shifts_of,
 )
-from detent.schedules.timetable import EPOCH, AtBoot, Every, Instants, Once
+from detent.schedules.timetable import EPOCH, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.yeardays import MONTH_LENGTHS
 
@@ -60,9 +60,7 @@ def calendar_events(instants: Instants) -> list[str]:
             return list(_period_events(instants.period_s))
         case Once():
             return [_once_event(instants)]
-        case AtBoot():
-            raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
+    raise UsageError(REBOOT_UNSUPPORTED)
 
 
 def _once_event(once: Once) -> str:
