@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from detent.errors import SignatureError, UsageError
 from detent.manifest.fields import LIMITS
 from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, signature_id
 from detent.receive.dedupe import Dedupe, run
-from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
+from detent.receive.exchange import Perform, RunAsync, on_loop, on_thread, run_alone, run_blocking
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
 from detent.receive.jobs import DeclaredJob, Endpoint, check_endpoint, declare, manifest_of
 from detent.receive.messages import JSON, Incoming, Refusal, Reply, refuse
@@ -41,12 +41,6 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 log = logging.getLogger("detent.receive")
-
-
-class _Verified(NamedTuple):
-    job: DeclaredJob
-    fire: ReceivedFire
-    signed_key: str  # identifies the fire for deduplication; only the signer can choose it
 
 
 class Receiver:
@@ -196,20 +190,20 @@ class Receiver:
 
     def receive(self, incoming: Incoming, run_async: RunAsync = run_alone) -> Reply:
         """Answer a request on this thread."""
-        return drive(self._exchange(incoming), run_async)
+        return run_blocking(self._answer(incoming, on_thread(run_async)))
 
     async def receive_async(self, incoming: Incoming) -> Reply:
         """Answer a request on this event loop."""
-        return await drive_async(self._exchange(incoming))
+        return await self._answer(incoming, on_loop)
 
     def manifest(self) -> bytes:
         """The manifest as it is served."""
         self._manifest = self._manifest or manifest_of(self._endpoint, list(self._jobs.values()))
         return self._manifest
 
-    def _exchange(self, incoming: Incoming) -> Exchange:
+    async def _answer(self, incoming: Incoming, perform: Perform) -> Reply:
         try:
-            return (yield from self._answer(incoming))
+            return await self._dispatch(incoming, perform)
         except (Refusal, SignatureError) as error:
             name = error.name if isinstance(error, Refusal) else type(error).__name__
             # A receiver at the root of an app gets every request for an unknown path: no warnings for those.
@@ -217,14 +211,16 @@ class Receiver:
             log.log(level, "refused %s: %s: %s", quote(incoming.path), name, error)
             return refuse(error)
 
-    def _answer(self, incoming: Incoming) -> Exchange:
+    async def _dispatch(self, incoming: Incoming, perform: Perform) -> Reply:
         below = self._verifier.below(incoming.path)
         if below == MANIFEST_PATH:
             return self._serve_manifest(incoming)
         if not below.startswith(f"{self.prefix}/"):
             raise Refusal("BadPath", f"no job at {quote(incoming.path)}: jobs are below {self.prefix}/")
         job, fire, signed_key = self._admit(incoming, below)
-        return (yield from self._dedupe.run(job, fire, signed_key) if self._dedupe else run(job, fire))
+        if self._dedupe:
+            return await self._dedupe.run(job, fire, signed_key, perform)
+        return await run(job, fire, perform)
 
     def _serve_manifest(self, incoming: Incoming) -> Reply:
         if incoming.method != "GET":
@@ -235,8 +231,9 @@ class Receiver:
             self._verifier.verify(incoming, MANIFEST_PATH)
         return Reply(200, self.manifest(), JSON)
 
-    def _admit(self, incoming: Incoming, below: str) -> _Verified:
-        """Verify the request, and find its job and fire."""
+    def _admit(self, incoming: Incoming, below: str) -> tuple[DeclaredJob, ReceivedFire, str]:
+        """Verify the request.  Return its job, its fire, and the key that identifies the fire for
+        deduplication, which only the signer can choose."""
         if incoming.body is None:
             raise Refusal("BodyTooLarge", f"the body is too large: allowed are {self.body_max} bytes")
         headers, is_identified = incoming.headers, not self._accepts_v1
@@ -250,7 +247,7 @@ class Receiver:
             raise Refusal("BadMethod", f"bad method {quote(incoming.method)}: {wanted}")
         fire = read_fire(headers, self._endpoint.app, job.name, is_identified=is_identified)
         signed_key = fire.key if is_identified else f"v1:{signature_id(headers['x-cron-signature'])}"
-        return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
+        return job, fire._replace(body=incoming.body, secret_index=index), signed_key
 
 
 def _name_of(function: Callable[..., Any]) -> str:
