@@ -24,13 +24,7 @@ from detent.formats.crontab.convert import Form, parse_crontab
 from detent.formats.crontab.jobs import SHELL
 from detent.formats.crontab.render import cron_fields
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
-from detent.hosts.base import (
-    Option,
-    Settings,
-    environment_warnings,
-    render_schedules,
-    write_atomically,
-)
+from detent.hosts.base import Option, Settings, environment_warnings, render_schedules, write_atomically
 from detent.hosts.crontab.text import find_entries, make_entry, rewrite
 from detent.hosts.reconcile import Change, Found, Resource, resource_name
 from detent.hosts.spec_folder import KIND as SPEC
@@ -41,10 +35,7 @@ from detent.text import quote
 OPTIONS = (
     Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", is_location=True),
     Option(
-        "cron-file",
-        "use this crontab, which has a user column, such as /etc/crontab",
-        "FILE",
-        is_location=True,
+        "cron-file", "use this crontab with a user column, such as /etc/crontab", "FILE", is_location=True
     ),
     Option("run-as", "the owner of the crontab, or the user in its user column", "USER", is_location=True),
     Option("host-timezone", "the time zone of cron (default: this machine's)", "ZONE"),
@@ -99,8 +90,9 @@ class CrontabHost:
         if not command.isprintable() or "\\" in command:
             raise UsageError(f"{quote(command)}: a crontab allows no backslash and no control characters")
         logged = f"{command} 2>&1 | {LOGGER} -t detent-{spec.name}"
+        escaped = logged.replace("%", "\\%")  # cron ends a command at a percent sign
         column = f"{self._user} " if self._user else ""
-        made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escape_percent(logged)}")
+        made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escaped}")
         if len(made.content.encode()) > LINE_MAX:
             raise UsageError(
                 f"its line has more than {LINE_MAX} bytes, which cron would cut: use shorter paths"
@@ -145,11 +137,6 @@ class CrontabHost:
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         return list(environment_warnings(specs, "cron"))
-
-
-def escape_percent(command: str) -> str:
-    """Escape percent signs, at which cron ends the command."""
-    return command.replace("%", "\\%")
 
 
 class UserTable:
