@@ -30,13 +30,7 @@ BACKEND_DOWN = 69  # the status of a call that raised BackendError: EX_UNAVAILAB
 RESULT_NOT_KEPT = 65  # the status of a call whose result cannot be kept: EX_DATAERR
 REASON_MAX = 500  # characters of an exception
 ADVICE = "return less or plain values; for a task, keep_result=False drops the result"
-MACHINERY = (
-    "__main__",
-    "asyncio",
-    "importlib",
-    "contextvars",
-    "threading",
-)  # `__main__` is the program of the child
+MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # the first: the child's program
 FIRE = "detent.runners.call.fire"
 ERRORS, TASKS = "detent.errors", "detent.app.queue.tasks"
 CO_GENERATOR, CO_ASYNC_GENERATOR = 0x20, 0x200  # as in `inspect`

@@ -172,9 +172,7 @@ def _create_tasks(calls: Sequence[InProcessCall]) -> None:
         one.create_task(loop)
 
 
-_CANCELLING = (
-    threading.Lock()
-)  # while a call is cancelled, and while it becomes possible or impossible to cancel
+_CANCELLING = threading.Lock()  # held while a call is cancelled, or becomes possible or impossible to cancel
 _is_async = functools.lru_cache(maxsize=1024)(is_async)
 _LOG: contextvars.ContextVar[InProcessCall | None] = contextvars.ContextVar("detent-call-log", default=None)
 

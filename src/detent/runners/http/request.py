@@ -199,11 +199,11 @@ def _ascii_host(host: str, url: str) -> str:
 
 def _target(given: str) -> str:
     rooted = given if given.startswith("/") else "/" + given
-    return _UNSENDABLE.sub(lambda found: _percent(found[0].encode("utf-8", "surrogatepass")), rooted)
+    return _UNSENDABLE.sub(_percent, rooted)
 
 
-def _percent(octets: bytes) -> str:
-    return "".join(f"%{octet:02X}" for octet in octets)
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode("utf-8", "surrogatepass"))
 
 
 def _credentials(userinfo: str) -> str:
@@ -224,7 +224,7 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     message = SignedRequest(method, endpoint.target, body, _identity(claim))
     signature = _signature(request, claim, message, secrets, now)
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
-    headers += _connection_headers(headers, endpoint)
+    headers += connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
         headers.append(("Content-Length", str(len(body))))
     return HttpRequest(method, endpoint.target, headers, body)
@@ -298,7 +298,7 @@ def _unix(instant: datetime) -> str:
     return str(int(instant.timestamp()))
 
 
-def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
+def connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
     names = {name.lower() for name, _ in given}
     ours = [
         ("Host", endpoint.authority),
