@@ -25,10 +25,7 @@ DEPTH_MAX = 20  # messages in a chain
 OPTION_MAX_S = 366 * 86_400.0  # longest duration that an option may have
 MAX_AGE_S = 30 * 86_400.0  # older messages are refused: a copy of a pruned message would not be noticed
 WITH_RESULT = "with_result"  # in a link: the first argument is the result of the message before
-LINKS: dict[str, tuple[Kind, ...]] = {
-    "then": ("succeeded",),
-    "catch": DEAD,
-}
+LINKS: dict[str, tuple[Kind, ...]] = {"then": ("succeeded",), "catch": DEAD}
 
 
 class Task(NamedTuple):

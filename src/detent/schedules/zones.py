@@ -21,13 +21,7 @@ PROBE_S = 3 * DAY_S
 STRETCH_S = 1 << 25  # about 388 days
 FIRST_S = int(datetime(1, 2, 1, tzinfo=UTC).timestamp())  # a month inside the range of datetime
 LAST_S = int(datetime(9999, 12, 1, tzinfo=UTC).timestamp())
-NOT_PLACES = (
-    "posix/",
-    "right/",
-    "localtime",
-    "posixrules",
-    "Factory",
-)  # entries of some systems that are not places
+NOT_PLACES = ("posix/", "right/", "localtime", "posixrules", "Factory")  # entries of some systems
 
 
 class Window(NamedTuple):
