@@ -54,8 +54,6 @@ Rendered = TypeVar("Rendered")
 
 
 class Option(NamedTuple):
-    """A command-line option of a host."""
-
     name: str  # unit-dir; the host receives it as unit_dir
     about: str
     metavar: str = ""  # "" for a flag
@@ -104,8 +102,6 @@ class Settings(NamedTuple):
 
 
 class Host(Protocol):
-    """A host scheduler."""
-
     name: str  # crontab
     where: str  # for people: `the crontab of root`
     identity: Identity  # of its triggers

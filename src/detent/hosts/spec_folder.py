@@ -58,14 +58,12 @@ class SpecFolder:
         )
 
     def write(self, changes: Sequence[Change]) -> None:
-        """Write the new and updated specs among these changes."""
         for change in changes:
             if change.kind == KIND and change.after and change.action in ("create", "update"):
                 with self._denied(change.name) as path:
                     self._write(path, change.after)
 
     def delete(self, changes: Sequence[Change]) -> None:
-        """Delete the unused specs among these changes."""
         for change in changes:
             if change.kind == KIND and change.action == "delete":
                 with self._denied(change.name) as path:

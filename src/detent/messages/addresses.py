@@ -61,8 +61,6 @@ class Host(NamedTuple):
 
 
 class HostEntry(NamedTuple):
-    """An entry of a list of hosts."""
-
     host: Host
     port: int | None = None  # None: any
     below: bool = False  # matches subdomains only
@@ -153,7 +151,6 @@ def check_reach(reach: Reach) -> None:
 
 
 def _entries(host: Host, port: int, reach: Reach) -> list[HostEntry]:
-    """Return the entries that match this host."""
     return [
         one
         for one in _listed(reach.hosts)

@@ -189,15 +189,12 @@ class Receiver:
     # Answering.
 
     def receive(self, incoming: Incoming, run_async: RunAsync = run_alone) -> Reply:
-        """Answer a request on this thread."""
         return run_blocking(self._answer(incoming, on_thread(run_async)))
 
     async def receive_async(self, incoming: Incoming) -> Reply:
-        """Answer a request on this event loop."""
         return await self._answer(incoming, on_loop)
 
     def manifest(self) -> bytes:
-        """The manifest as it is served."""
         self._manifest = self._manifest or manifest_of(self._endpoint, list(self._jobs.values()))
         return self._manifest
 

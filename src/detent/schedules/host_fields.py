@@ -33,7 +33,6 @@ REBOOT_UNSUPPORTED = "`@reboot` runs on a node, once per boot: leave this job to
 
 @lru_cache(maxsize=256)
 def windows_of(zone: str) -> tuple[Window, ...]:
-    """Return the windows of constant offset in the span."""
     found, at = list[Window](), SPAN_FROM_S
     while at < SPAN_UNTIL_S:
         window = open_zone(zone).window(at)
@@ -49,7 +48,6 @@ class Shift(NamedTuple):
 
 @lru_cache(maxsize=256)
 def shifts_of(zone: str) -> tuple[Shift, ...]:
-    """Return the changes of the offset in the span."""
     pairs = pairwise(windows_of(zone))
     return tuple(
         Shift(after.start, abs(after.offset - before.offset))

@@ -52,8 +52,6 @@ def nothing(*_: object) -> None:
 
 
 class TaskHandle:
-    """A task of the warden, as the node sees it."""
-
     pid = 0  # of the main process, once started
     on_part: Callable[[str | int], None] = staticmethod(nothing)  # see `wire.Part`
     _stopped: Outcome | None = None
@@ -151,7 +149,6 @@ class WardenClient:
         return task
 
     def take(self, task: TaskHandle) -> None:
-        """Have this task started."""
         if task.id in self._tasks:
             raise ValueError(f"{task.id} is under way already")
         if self._is_closing:

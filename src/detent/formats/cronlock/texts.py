@@ -79,7 +79,6 @@ class Texts:
         return f"${{{name}:-{default or ''}}}"
 
     def filled(self, text: str) -> str:
-        """Return a converted text with its variables expanded."""
         return _WRITTEN.sub(
             lambda found: self._variables.get(found[1]) or found[2] or "" if found[1] else "$", text
         )

@@ -32,8 +32,6 @@ _HEADING = re.compile(r"#\s*m(in)?\s+h(our)?\s.*\buser(-?name)?\b.*\bcommand\b",
 
 
 class Entry(NamedTuple):
-    """One line with a command."""
-
     line: int
     text: str  # of the file
     schedule: str

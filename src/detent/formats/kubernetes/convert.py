@@ -85,8 +85,6 @@ def _source(found: FoundCronJob) -> str:
 
 
 class _Reader:
-    """Finds the CronJobs of one file."""
-
     def __init__(self, lines: Mapping[str, int]) -> None:
         self._lines = lines
         self.problems: list[Problem] = []
@@ -123,8 +121,6 @@ class _Reader:
 
 
 class _CronJob:
-    """Converts one CronJob to a job."""
-
     def __init__(self, found: FoundCronJob, reader: _Reader) -> None:
         self._path, self._reader = found.path, reader
         self._metadata = _sub(found.content, "metadata")

@@ -94,8 +94,6 @@ def _named(container: Any) -> str:
 
 
 class _Container:
-    """Converts one container to a command."""
-
     def __init__(self, container: dict[str, Any], path: str, warn: Warn) -> None:
         self._container = container
         self._path = path

@@ -26,8 +26,6 @@ _DOLLAR = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Step(NamedTuple):
-    """One command line."""
-
     words: tuple[Expanded, ...]
     key: str
     prefixes: str
@@ -38,8 +36,6 @@ class Step(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """The command of a service, with warnings."""
-
     command: str | list[str]
     warnings: tuple[tuple[Entry, str], ...]
     is_whole: bool = True  # False if it has a specifier that only systemd can expand

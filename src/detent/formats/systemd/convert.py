@@ -100,8 +100,6 @@ def services_of(timer: Unit) -> list[str]:
 
 
 class _Timer:
-    """Converts one timer to jobs."""
-
     def __init__(self, unit: Unit, units: Mapping[str, Unit], zone: str) -> None:
         self._unit = unit
         self._units = units

@@ -36,8 +36,6 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-7]{3}|.)", re.DOTAL
 
 
 class Entry(NamedTuple):
-    """One assignment."""
-
     section: str
     key: str
     value: str

@@ -62,8 +62,6 @@ def open_host(settings: Settings) -> CrontabHost:
 
 
 class CrontabHost:
-    """One crontab and its directory of specs."""
-
     name = "crontab"
 
     def __init__(self, settings: Settings, table: UserTable | FileTable, user: str) -> None:

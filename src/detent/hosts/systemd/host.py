@@ -54,8 +54,6 @@ def open_host(settings: Settings) -> SystemdHost:
 
 
 class SystemdHost:
-    """The units in one directory, and the directory of specs."""
-
     name = "systemd"
 
     def __init__(self, settings: Settings, is_user: bool) -> None:

@@ -38,10 +38,8 @@ GENERATOR = (
     "is a generator function: a call of it runs none of its code; return a list instead of using yield, or "
     "loop over the generator in another function"
 )
-_FIRE_NAMES = (
-    "Fire",
-    "detent.Fire",
-)  # an annotation as text may name a class that is imported for types only
+# An annotation as text may name a class that is imported for types only.
+_FIRE_NAMES = ("Fire", "detent.Fire")
 
 
 class CannotCall(Exception):
@@ -49,8 +47,6 @@ class CannotCall(Exception):
 
 
 class CallEnd(NamedTuple):
-    """How a call ended."""
-
     status: int = 0
     error: str = ""
     result: str = ""  # as JSON

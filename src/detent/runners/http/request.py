@@ -54,8 +54,6 @@ _FRAMING = ("connection", "content-length", "expect", "transfer-encoding", "upgr
 
 
 class Endpoint(NamedTuple):
-    """The parts of a URL."""
-
     secure: bool
     host: str
     port: int
@@ -354,7 +352,6 @@ def _http_date(text: str) -> datetime | None:
 
 
 def explain(error: Exception, place: str) -> str:
-    """Return what went wrong, as a text."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     match error:
         case ConnectionRefusedError():

@@ -24,8 +24,6 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Stat(NamedTuple):
-    """Fields of /proc/PID/stat."""
-
     state: str
     parent: int
     session: int
@@ -106,7 +104,6 @@ def environ(pid: int) -> frozenset[bytes]:
 
 
 def cgroups(pid: int) -> bytes:
-    """Return the lines that name its cgroups."""
     return _read_or_nothing(f"{PROC}/{pid}/cgroup")
 
 

@@ -26,8 +26,6 @@ LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of a task whose children 
 
 
 class ProcessTree(Protocol):
-    """All processes of one task."""
-
     def signal(self, signum: int) -> None: ...
 
     def is_empty(self) -> bool:

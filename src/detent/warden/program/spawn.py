@@ -51,8 +51,6 @@ class CommandOrder(NamedTuple):
 
 
 class Spawned(NamedTuple):
-    """A process that was started."""
-
     pid: int
     output_fd: int  # non-blocking
     failure_fd: int = -1  # non-blocking; has a message if exec failed
@@ -60,8 +58,6 @@ class Spawned(NamedTuple):
 
 
 class Failure(Exception):
-    """Why a command could not be started."""
-
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status, self.text = status, text
