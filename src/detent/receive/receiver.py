@@ -66,6 +66,7 @@ class Receiver:
         self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
         published = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
         self._endpoint = Endpoint(app, base_url.rstrip("/"), prefix, published)
+        self.prefix = prefix  # of the paths of the jobs
         self._window_s, self.body_max = window_seconds, body_max
         self._is_manifest_signed, self._accepts_v1 = require_signed_manifest, accept_v1
         self._options = ReceiptOptions(lease_seconds, keep_days * DAY_S, reject_stale_fence)
@@ -80,8 +81,8 @@ class Receiver:
         return f"Receiver({self._endpoint.app!r}, jobs={sorted(self._jobs)})"
 
     def _check(self, dedupe: str) -> None:
-        if not _PREFIX.fullmatch(self._endpoint.prefix):
-            raise UsageError(f"bad prefix {quote(self._endpoint.prefix)}: use a path like /cron")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise UsageError(f"bad prefix {quote(self.prefix)}: use a path like /cron")
         if urlsplit(self._endpoint.url).query or urlsplit(self._endpoint.url).fragment:
             raise UsageError(f"bad base_url {quote(self._endpoint.url)}: no query or fragment is allowed")
         if not TOLERANCE_MIN_S <= self._window_s <= TOLERANCE_MAX_S:
@@ -175,11 +176,6 @@ class Receiver:
         from detent.receive.django import urlpatterns
 
         return urlpatterns(self)
-
-    @property
-    def prefix(self) -> str:
-        """The path below which the jobs are."""
-        return self._endpoint.prefix
 
     def owns(self, path: str) -> bool:
         """True if a request to this path, below the mount point, is for this receiver."""

@@ -147,16 +147,13 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
 
 def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
     """Connect to the endpoint, with TLS for https."""
-    sock = _connect(endpoint, reach, watch)
-    return start_tls(sock, endpoint.host) if endpoint.secure else sock
-
-
-def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> WatchedSocket:
     if reach is None:
-        return connect(endpoint.host, endpoint.port, watch)
-    from detent.runners.http.addresses import connect_within  # late: most URLs come from a manifest
+        sock = connect(endpoint.host, endpoint.port, watch)
+    else:
+        from detent.runners.http.addresses import connect_within  # late: most URLs come from a manifest
 
-    return connect_within(reach, endpoint.host, endpoint.port, watch)
+        sock = connect_within(reach, endpoint.host, endpoint.port, watch)
+    return start_tls(sock, endpoint.host) if endpoint.secure else sock
 
 
 # The request.
