@@ -130,13 +130,10 @@ def message_rules(tasks: Mapping[str, Task], secrets: Sequence[Secret]) -> Messa
 
 
 def link(task: str, args: str, options: MessageOptions) -> dict[str, Any]:
-    """A message to be, in the links of another."""
-    said = {
-        name: value
-        for name, value in options._asdict().items()
-        if value != MessageOptions._field_defaults[name]
-    }
-    return {"task": task, "args": json.loads(args), **said}
+    """Return a message for the links of another."""
+    usual = MessageOptions._field_defaults
+    given = {name: value for name, value in options._asdict().items() if value != usual[name]}
+    return {"task": task, "args": json.loads(args), **given}
 
 
 def follow(

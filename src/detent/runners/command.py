@@ -142,34 +142,27 @@ def _passable(value: object) -> str:
 def end_of(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> End:
     """Return how an attempt ended whose processes are gone; `stopped` is the outcome of a stop, if there
     was one."""
-    outcome = _outcome(gone, timeout_s, stopped)
-    return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
-
-
-def _outcome(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> Outcome:
     match gone.cause:
         case "timeout":
-            return timed_out(timeout_s)
+            outcome = timed_out(timeout_s)
         case "trust":
-            return CLAIM_EXPIRED
+            outcome = CLAIM_EXPIRED
         case "error":
-            return Outcome("failed", gone.error)
+            outcome = Outcome("failed", gone.error)
         case "stop" if stopped:
-            return stopped
+            outcome = stopped
         case _:
-            return _by_itself(gone.status)
+            outcome = _by_itself(gone.status)
+    return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
 
 
 def _by_itself(status: int | None) -> Outcome:
     if status == 0:
         return Outcome("succeeded")
-    if status is not None and status < 0:
-        return Outcome("failed", f"killed by {_signal_name(-status)}")
-    return Outcome("failed", f"exit {status}")
-
-
-def _signal_name(number: int) -> str:
+    if status is None or status > 0:
+        return Outcome("failed", f"exit {status}")
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(-status).name
     except ValueError:  # a real-time signal has no name
-        return f"signal {number}"
+        name = f"signal {-status}"
+    return Outcome("failed", f"killed by {name}")

@@ -8,6 +8,7 @@
   window's first local time after a gap, and later while times repeat.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -73,19 +74,14 @@ class Zone:
             if self._offset(probe) == offset:
                 at = probe
             else:
-                at = self._bisect(at, probe, offset)
+                at = self._first_change(at, probe)
                 offset = self._offset(at)
                 yield at
 
-    def _bisect(self, low: int, high: int, offset: int) -> int:
-        """Return the first instant in (low, high] with another offset."""
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._offset(middle) == offset:
-                low = middle
-            else:
-                high = middle
-        return high
+    def _first_change(self, low: int, high: int) -> int:
+        """Return the first instant in (low, high] with another offset than `low`."""
+        offset, between = self._offset(low), range(low + 1, high)
+        return low + 1 + bisect_left(between, True, key=lambda at: self._offset(at) != offset)
 
     def _offset(self, instant: int) -> int:
         offset = datetime.fromtimestamp(instant, self._tzinfo).utcoffset()

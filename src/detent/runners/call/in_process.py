@@ -131,7 +131,7 @@ class InProcessCall:
         self._finish(end)
 
     def _let_cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Only when it runs: a task that is cancelled before reports nothing."""
+        """Called only once it runs: a task that is cancelled earlier reports nothing."""
         assert self._task is not None
         with _CANCELLING:
             self._cancel = partial(loop.call_soon_threadsafe, self._task.cancel)
