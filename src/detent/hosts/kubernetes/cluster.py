@@ -47,13 +47,9 @@ class Cluster:
     def apply(self, wanted: Object, version: str = "") -> Object:
         """Create an object by server-side apply or, with its version, overwrite the fields of other
         managers."""
-        query = {
-            "fieldManager": MANAGER,
-            "fieldValidation": "Strict",
-            **({"force": "true"} if version else {}),
-        }
-        sent = wanted
+        query, sent = {"fieldManager": MANAGER, "fieldValidation": "Strict"}, wanted
         if version:
+            query["force"] = "true"
             sent = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
         return self._call("PATCH", self._path_of(wanted), query, sent, APPLY)
 
