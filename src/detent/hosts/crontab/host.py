@@ -35,7 +35,10 @@ from detent.text import quote
 OPTIONS = (
     Option("system", "use /etc/cron.d/detent-APP instead of a user's crontab", is_location=True),
     Option(
-        "cron-file", "use this crontab with a user column, such as /etc/crontab", "FILE", is_location=True
+        "cron-file",
+        "use this crontab, which has a user column, such as /etc/crontab",
+        "FILE",
+        is_location=True,
     ),
     Option("run-as", "the owner of the crontab, or the user in its user column", "USER", is_location=True),
     Option("host-timezone", "the time zone of cron (default: this machine's)", "ZONE"),
