@@ -258,7 +258,7 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
     "an error: try again": (ValueError("with a password"), 500, "Failed"),
     "a rejection: give up": (Reject("closed"), 422, "Rejected"),
     "a rejection with a status": (Reject("gone", status=410), 410, "Rejected"),
-    "what would end a generator": (StopIteration(), 500, "Failed"),
+    "what a future cannot hold": (StopIteration(), 500, "Failed"),
 }
 
 

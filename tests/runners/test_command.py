@@ -13,10 +13,10 @@ from detent.rules.outcomes import CLAIM_EXPIRED, replaced_by
 from detent.runners.command import (
     NO_BASE_ENV,
     VARIABLE_MAX,
-    Paths,
     ProcessExit,
-    command_env,
     end_of,
+    fire_env,
+    inherited_env,
     spec_of,
 )
 
@@ -47,7 +47,7 @@ def hook(**facts: Any) -> Claim:
 
 
 def test_a_command_gets_its_fire_as_variables() -> None:
-    assert command_env({}, CLAIM, Command(("true",))) == {
+    assert fire_env(CLAIM, Command(("true",))) == {
         "DETENT_APP": "shop",
         "DETENT_JOB": "backup",
         "DETENT_FIRE": "shop.backup@2026-03-01T02:00:00Z",
@@ -61,7 +61,7 @@ def test_a_command_gets_its_fire_as_variables() -> None:
 
 def test_a_job_that_runs_on_every_host_has_the_name_from_its_manifest() -> None:
     claim = CLAIM._replace(fire=FIRE._replace(job="shop.backup/web.1"))
-    assert command_env({}, claim, Command(("true",)))["DETENT_JOB"] == "backup"
+    assert fire_env(claim, Command(("true",)))["DETENT_JOB"] == "backup"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,8 @@ def test_a_job_that_runs_on_every_host_has_the_name_from_its_manifest() -> None:
 def test_a_variable_comes_from_the_node_the_job_or_the_fire(
     base: dict[str, str], command: Command, secrets: tuple[str, ...], name: str, value: str | None
 ) -> None:
-    assert command_env(base, CLAIM, command, secrets).get(name) == value
+    env = inherited_env(base, secrets, is_other=bool(command.user)) | fire_env(CLAIM, command)
+    assert env.get(name) == value
 
 
 @pytest.mark.parametrize(
@@ -104,18 +105,18 @@ def test_a_variable_comes_from_the_node_the_job_or_the_fire(
     ],
 )
 def test_a_hook_gets_the_outcome_of_the_fire(name: str, value: str) -> None:
-    assert command_env({}, hook(**FACTS), Command(("true",)))[name] == value
+    assert fire_env(hook(**FACTS), Command(("true",)))[name] == value
 
 
 def test_a_hook_of_a_fire_without_a_status_has_an_empty_exit_code() -> None:
-    env = command_env({}, hook(**{**FACTS, "exit_code": None}), Command(("true",)))
+    env = fire_env(hook(**{**FACTS, "exit_code": None}), Command(("true",)))
     assert env["DETENT_EXIT_CODE"] == ""
 
 
 @given(st.text())
 def test_the_end_of_any_output_fits_into_a_variable(text: str) -> None:
     tail = text * 3 + "ü" * VARIABLE_MAX + text
-    passed = command_env({}, hook(**{**FACTS, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
+    passed = fire_env(hook(**{**FACTS, "output_tail": tail}), Command(()))["DETENT_OUTPUT_TAIL"]
     assert len(passed.encode()) <= VARIABLE_MAX
     assert "\0" not in passed
     assert tail.replace("\0", "").endswith(passed)
@@ -128,7 +129,7 @@ def test_the_end_of_any_output_fits_into_a_variable(text: str) -> None:
 def test_a_spec_has_the_command_and_its_policy() -> None:
     command = Command(("a", "b"), work_dir="/srv", user="www", kill_after_s=3.0, children="leave")
     claim = CLAIM._replace(fire=FIRE._replace(policy=Policy(timeout_s=60.0)))
-    spec = spec_of(claim, command, {"A": "1"}, Paths("/out", "/lanes/a.b"))
+    spec = spec_of(claim, command, {"A": "1"}, "/out", "/lanes/a.b")
     assert spec._asdict() == {
         "id": "01-run.2.77",
         "words": ("a", "b"),

@@ -8,13 +8,22 @@
 - A schedule of every hour of every day is rendered in UTC, which has no clock changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from detent.errors import UsageError
 from detent.schedules.cronfields import Field
-from detent.schedules.host_fields import HOUR_S, MINUTE_S, minutes_of_period, shift_minutes, shifts_of
+from detent.schedules.host_fields import (
+    HOUR_S,
+    REBOOT_UNSUPPORTED,
+    check_whole_minutes,
+    minutes_of_period,
+    shift_minutes,
+    shifts_of,
+)
+from detent.schedules.timetable import Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import Window
 
@@ -23,6 +32,8 @@ EVERY_HOUR = (1 << 24) - 1
 EVERY_DAY = (2 << 31) - 2
 EVERY_MONTH = (2 << 12) - 2
 EVERY_WEEKDAY = (1 << 7) - 1
+
+_Rendered = TypeVar("_Rendered")
 
 
 class UtcTimes(NamedTuple):
@@ -33,19 +44,47 @@ class UtcTimes(NamedTuple):
     days: int = EVERY_DAY
     months: int = EVERY_MONTH
 
+    def written(self, write: Callable[[int, int, int], str]) -> str:
+        """Return the fields; `write` gets a mask with its lowest and highest value."""
+        ranges = ((0, 59), (0, 23), (1, 31), (1, 12))
+        return " ".join(write(mask, low, high) for mask, (low, high) in zip(self, ranges, strict=True))
 
-def hourly_times(clock: WallClock) -> UtcTimes | None:
+
+def render(
+    instants: Instants,
+    in_zone: Callable[[WallClock], Iterable[_Rendered]],
+    in_utc: Callable[[UtcTimes], _Rendered],
+) -> list[_Rendered]:
+    """Render a schedule, or raise a `UsageError` if it is not supported."""
+    match instants:
+        case WallClock():
+            check_whole_minutes(0, instants.pattern.fields.second.mask)
+            if times := _hourly_times(instants):
+                return [in_utc(times)]
+            around = times_around_changes(instants)
+            return [*in_zone(instants), *([in_utc(around)] if around else [])]
+        case Every():
+            check_whole_minutes(instants.period_s)
+            return [in_utc(_period_times(instants.period_s))]
+        case Once():
+            check_whole_minutes(instants.at)
+            shown = datetime.fromtimestamp(instants.at, UTC)
+            return [in_utc(UtcTimes(1 << shown.minute, 1 << shown.hour, 1 << shown.day, 1 << shown.month))]
+    raise UsageError(REBOOT_UNSUPPORTED)
+
+
+def _hourly_times(clock: WallClock) -> UtcTimes | None:
     """Return the times of a schedule without hours and days, or None if it has some."""
     fields = clock.pattern.fields
-    wide = (fields.hour, EVERY_HOUR), (fields.month, EVERY_MONTH)
-    if not all(field.is_open and field.mask == mask for field, mask in wide) or not is_daily(clock):
+    others = (
+        (fields.hour, EVERY_HOUR),
+        (fields.month, EVERY_MONTH),
+        (fields.day_of_month, EVERY_DAY),
+        (fields.day_of_week, EVERY_WEEKDAY),
+    )
+    if not all(is_whole(field, mask) for field, mask in others):
         return None
     return UtcTimes(shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
-
-
-def is_daily(clock: WallClock) -> bool:
-    fields = clock.pattern.fields
-    return is_whole(fields.day_of_month, EVERY_DAY) and is_whole(fields.day_of_week, EVERY_WEEKDAY)
 
 
 def is_whole(field: Field, mask: int) -> bool:
@@ -81,14 +120,9 @@ def _contains_midnight(window: Window) -> bool:
     return last >= window.high and last // DAY_S != (window.high - 1) // DAY_S
 
 
-def period_times(period_s: int) -> UtcTimes:
+def _period_times(period_s: int) -> UtcTimes:
     """Return the multiples of a period since 1970; exact if it divides a day into hours, or an hour."""
     if period_s % HOUR_S == 0:
         step = gcd(period_s // HOUR_S, 24)
         return UtcTimes(1, sum(1 << hour for hour in range(0, 24, step)))
     return UtcTimes(minutes_of_period(period_s))
-
-
-def instant_times(at: int) -> UtcTimes:
-    shown = datetime.fromtimestamp(at, UTC)
-    return UtcTimes(1 << at // MINUTE_S % 60, 1 << shown.hour, 1 << shown.day, 1 << shown.month)

@@ -54,8 +54,6 @@ Rendered = TypeVar("Rendered")
 
 
 class Option(NamedTuple):
-    """A command-line option of a host."""
-
     name: str  # unit-dir; the host receives it as unit_dir
     about: str
     metavar: str = ""  # "" for a flag
@@ -82,8 +80,17 @@ class Settings(NamedTuple):
         folder = [] if self.spec_dir == SPEC_DIR else ["--spec-dir", str(self.spec_dir)]
         return [self.detent, "trigger", *folder, job]
 
-    def lock(self, label: str) -> AbstractContextManager[None]:
-        return lock_file(self.state_dir / "hosts" / f"{label}.lock")
+    @contextmanager
+    def lock(self, label: str) -> Iterator[None]:
+        """Hold an exclusive lock, which also ends with the process."""
+        path = self.state_dir / "hosts" / f"{label}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def back_up(self, label: str, content: bytes) -> None:
         """Save the old content before a change, and delete the oldest backups of this label."""
@@ -95,8 +102,6 @@ class Settings(NamedTuple):
 
 
 class Host(Protocol):
-    """A host scheduler."""
-
     name: str  # crontab
     where: str  # for people: `the crontab of root`
     identity: Identity  # of its triggers
@@ -166,18 +171,6 @@ def trigger_max_s(policy: Policy) -> int:
     return ceil(HOST_EARLY_S + lane_wait_s(policy.timeout_s) + runs + waits + hooks)
 
 
-@contextmanager
-def lock_file(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, which also ends with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
 def write_atomically(path: Path, content: bytes, mode: int, owner: str = "") -> None:
     """Replace the whole file.  An existing file keeps its mode and owner; `mode` and `owner` are for a new
     one.  The temporary name starts with a dot, because no host reads such a file."""
@@ -204,18 +197,13 @@ def _set_owner(fd: int, path: Path, mode: int, owner: str) -> None:
         uid, gid, mode = old.st_uid, old.st_gid, old.st_mode & 0o7777
     except FileNotFoundError:
         if owner:
-            uid, gid = _ids_of(owner)
+            try:
+                uid, gid = pwd.getpwnam(owner)[2:4]
+            except KeyError:
+                raise HostError(f"this machine has no user {owner}") from None
     if (uid, gid) != (os.geteuid(), os.getegid()):
         os.fchown(fd, uid, gid)
     os.fchmod(fd, mode)
-
-
-def _ids_of(user: str) -> tuple[int, int]:
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise HostError(f"this machine has no user {user}") from None
-    return entry.pw_uid, entry.pw_gid
 
 
 def record_change(state_dir: Path, **fields: Any) -> None:

@@ -90,10 +90,9 @@ def reconcile(app: str, desired: Iterable[Resource], found: Iterable[Found]) -> 
 
 
 def _change_for(resource: Resource, kept: Found | None, foreign: Sequence[Found]) -> Change:
-    if kept is None and foreign and foreign[0].content != resource.content:
-        return Change(resource.name, "foreign", foreign[0], resource)
-    if kept is None and foreign:  # the content is the same, so it does no harm
-        return Change(resource.name, "unchanged", foreign[0], resource)
+    if kept is None and foreign:  # one with the same content does no harm
+        is_same = foreign[0].content == resource.content
+        return Change(resource.name, "unchanged" if is_same else "foreign", foreign[0], resource)
     if kept is None:
         return Change(resource.name, "missing", None, resource)
     if kept.content == resource.content and kept.revision == resource.revision:

@@ -13,8 +13,6 @@ REMOTE = ("kubernetes", "eventbridge")  # their triggers do not run on this mach
 
 
 class HostOption(NamedTuple):
-    """An option, and the hosts that understand it."""
-
     option: Option
     hosts: tuple[str, ...]
 

@@ -27,8 +27,13 @@ def check_shared(host: str, specs: Sequence[Spec], advice: str) -> None:
 
 def _problems(spec: Spec, host: str, advice: str) -> Iterator[str]:
     document = json.loads(spec.text)
-    if advice:
-        yield from _store_problems(store_url(document), advice)
+    url = store_url(document)
+    if advice and not url:
+        yield f"no shared store is configured: name one with --store, or {advice}"
+    elif advice and url.startswith("sqlite:"):
+        yield f"its store is a file of one machine ({url}): name a shared one with --store, or {advice}"
+    elif advice and without_password(url) != url:
+        yield f"others could read the password of its store there: {advice}"
     work = spec.job.work
     if isinstance(work, Request) and any(ref.startswith("raw:") for ref in work.secret_refs):
         yield "the job contains its secret (raw:), which others can read there; use env:NAME"
@@ -37,15 +42,6 @@ def _problems(spec: Spec, host: str, advice: str) -> Iterator[str]:
         yield "the address of an alert contains a secret, which others can read there; use {{env:NAME}} in it"
     if document["jobs"][0].get("run_on") == "every":
         yield f"`run_on: every` needs lasting hosts, and {host} has none: use `detent run` for this job"
-
-
-def _store_problems(url: str, advice: str) -> Iterator[str]:
-    if not url:
-        yield f"no shared store is configured: name one with --store, or {advice}"
-    elif url.startswith("sqlite:"):
-        yield f"its store is a file of one machine ({url}): name a shared one with --store, or {advice}"
-    elif without_password(url) != url:
-        yield f"others could read the password of its store there: {advice}"
 
 
 def store_url(document: dict[str, Any]) -> str:

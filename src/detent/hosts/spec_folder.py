@@ -58,14 +58,16 @@ class SpecFolder:
         )
 
     def write(self, changes: Sequence[Change]) -> None:
-        """Write the new and updated specs among these changes."""
         for change in changes:
             if change.kind == KIND and change.after and change.action in ("create", "update"):
                 with self._denied(change.name) as path:
-                    self._write(path, change.after)
+                    mode = PRIVATE if change.after.is_private else PUBLIC
+                    if path.exists() and mode == PRIVATE:
+                        path.chmod(mode)  # the new content may have a password
+                    content = change.after.content.encode("utf-8", "surrogateescape")
+                    write_atomically(path, content, mode, self._owner)
 
     def delete(self, changes: Sequence[Change]) -> None:
-        """Delete the unused specs among these changes."""
         for change in changes:
             if change.kind == KIND and change.action == "delete":
                 with self._denied(change.name) as path:
@@ -79,12 +81,6 @@ class SpecFolder:
         except PermissionError:
             advice = "use sudo, or choose another directory with --spec-dir"
             raise HostError(f"cannot write {path}: permission denied; {advice}") from None
-
-    def _write(self, path: Path, spec: Resource) -> None:
-        if path.exists() and spec.is_private:
-            path.chmod(PRIVATE)  # the new content may have a password
-        mode = PRIVATE if spec.is_private else PUBLIC
-        write_atomically(path, spec.content.encode("utf-8", "surrogateescape"), mode, self._owner)
 
 
 def _revision(content: str, job: str) -> str:

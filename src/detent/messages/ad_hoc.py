@@ -43,7 +43,6 @@ def allowed_from(allowed: Mapping[str, Allowed]) -> dict[str, frozenset[str]]:
 
 
 def ad_hoc_work(queue: str, body: MessageBody, allowed: Mapping[str, Allowed]) -> Work | Refusal:
-    """Return the work of a message whose kind is allowed from this queue."""
     args, may = json.loads(body.args), allowed[without_priority(queue)]
     make = {COMMAND: _command, CALL: _call, REQUEST: _request}[body.task]
     try:

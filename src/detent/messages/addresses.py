@@ -46,9 +46,9 @@ _SPECIAL = [  # the first match counts
 ]
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_NEVER_PUBLIC = (
-    *("localhost", "local", "localdomain", "internal", "intranet", "lan", "svc", "cluster.local"),
-    *("metadata.goog", "onion", "test", "invalid", "example", "arpa"),
+_NEVER_PUBLIC = (  # domains for local use
+    *(".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".svc", ".cluster.local"),
+    *(".metadata.goog", ".onion", ".test", ".invalid", ".example", ".arpa"),
 )
 _LISTED = re.compile(r"(\[[^\]]+\]|[^:\[\]]+|[0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)(?::([0-9]{1,5}))?")
 
@@ -61,8 +61,6 @@ class Host(NamedTuple):
 
 
 class HostEntry(NamedTuple):
-    """An entry of a list of hosts."""
-
     host: Host
     port: int | None = None  # None: any
     below: bool = False  # matches subdomains only
@@ -129,7 +127,7 @@ def check_host(host: Host, port: int, reach: Reach) -> None:
     if reach.hosts:
         if not _entries(host, port, reach):
             raise UsageError(f"host {quote(host.text)}, port {port} is not on the list for messages")
-    elif host.address is None and _is_never_public(host.text):
+    elif host.address is None and ("." not in host.text or f".{host.text}".endswith(_NEVER_PUBLIC)):
         raise UsageError(f"host {quote(host.text)} is not a public name; {_ADVICE}")
     if host.address is not None:
         check_address(host.address, host, port, reach)
@@ -153,7 +151,6 @@ def check_reach(reach: Reach) -> None:
 
 
 def _entries(host: Host, port: int, reach: Reach) -> list[HostEntry]:
-    """Return the entries that match this host."""
     return [
         one
         for one in _listed(reach.hosts)
@@ -179,11 +176,6 @@ def _entry(text: str) -> HostEntry:
     if below and host.address is not None:
         raise UsageError(f"bad host {quote(text)} in a list: an address has no subdomains")
     return HostEntry(host, port, below)
-
-
-def _is_never_public(name: str) -> bool:
-    """A name without a dot, or in a domain for local use."""
-    return "." not in name or f".{name}".endswith(tuple(f".{word}" for word in _NEVER_PUBLIC))
 
 
 _ADVICE = "list the host in `hosts` to allow it"

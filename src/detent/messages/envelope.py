@@ -223,12 +223,8 @@ def _body(fields: Mapping[str, Any]) -> MessageBody | Refusal:
 
 def _digest(signed: bytes, covered: str, key: bytes) -> str:
     # The length separates the text from the fire; the first words separate messages from signed requests.
-    message = b"detent envelope %d\n%d\n%b%b" % (
-        VERSION,
-        len(signed),
-        signed,
-        covered.encode("utf-8", "surrogatepass"),
-    )
+    rest = covered.encode("utf-8", "surrogatepass")
+    message = b"detent envelope %d\n%d\n%b%b" % (VERSION, len(signed), signed, rest)
     return hmac.digest(key, message, "sha256").hex()
 
 

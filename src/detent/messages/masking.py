@@ -108,7 +108,6 @@ class Mask:
         return masked
 
     def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask the fields of an event."""
         return {name: value if name in OWN else self._under(name, value, 0) for name, value in fields.items()}
 
     def _pair(self, found: re.Match[str]) -> str:

@@ -25,10 +25,7 @@ DEPTH_MAX = 20  # messages in a chain
 OPTION_MAX_S = 366 * 86_400.0  # longest duration that an option may have
 MAX_AGE_S = 30 * 86_400.0  # older messages are refused: a copy of a pruned message would not be noticed
 WITH_RESULT = "with_result"  # in a link: the first argument is the result of the message before
-LINKS: dict[str, tuple[Kind, ...]] = {
-    "then": ("succeeded",),
-    "catch": DEAD,
-}
+LINKS: dict[str, tuple[Kind, ...]] = {"then": ("succeeded",), "catch": DEAD}
 
 
 class Task(NamedTuple):
@@ -133,13 +130,10 @@ def message_rules(tasks: Mapping[str, Task], secrets: Sequence[Secret]) -> Messa
 
 
 def link(task: str, args: str, options: MessageOptions) -> dict[str, Any]:
-    """A message to be, in the links of another."""
-    said = {
-        name: value
-        for name, value in options._asdict().items()
-        if value != MessageOptions._field_defaults[name]
-    }
-    return {"task": task, "args": json.loads(args), **said}
+    """Return a message for the links of another."""
+    usual = MessageOptions._field_defaults
+    given = {name: value for name, value in options._asdict().items() if value != usual[name]}
+    return {"task": task, "args": json.loads(args), **given}
 
 
 def follow(

@@ -47,7 +47,6 @@ def carried_trace(claim: Claim) -> str:
 
 
 def fire_context(fire: Fire, parent: TraceContext | None) -> TraceContext:
-    """Return the context of the fire's span."""
     trace_id = parent.trace_id if parent else _hex_id(f"trace {fire.run_id}", 32)
     return TraceContext(
         trace_id, _hex_id(f"fire {fire.run_id} {fire.key}", 16), parent.flags if parent else SAMPLED

@@ -21,7 +21,7 @@ from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import CallSpec, PoolSpec, call_spec, guard_spec, pool_spec, setup_of
 from detent.runners.call.store import NodeStore
-from detent.runners.command import BaseEnv, Paths, Spec, fire_env, inherited_env, spec_of
+from detent.runners.command import BaseEnv, Spec, fire_env, inherited_env, spec_of
 from detent.runners.http.request import send
 from detent.runners.lifeline import Lifeline
 from detent.runners.running import AttemptEnd, Running
@@ -102,11 +102,10 @@ class Runners:
         return found.secrets
 
     def _spawn(self, command: Command, claim: Claim, trusted_by: float) -> Running:
-        path = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
-        paths = Paths(path, lane_path(self.settings.lanes, claim.fire.lane))
+        output = output_path(self.settings.outputs, claim.fire.run_id, claim.attempt)
         trace = self.settings.trace(claim)
         env = fire_env(claim, command) | ({VARIABLE: trace} if trace else {})
-        spec = spec_of(claim, command, env, paths)
+        spec = spec_of(claim, command, env, output, lane_path(self.settings.lanes, claim.fire.lane))
         return self._begin(spec._replace(base=self._base(command)), trusted_by)
 
     def _begin(self, spec: Spec | CallSpec, trusted_by: float) -> Running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from detent.receive.messages import Incoming, Reply, gather, requote
@@ -40,21 +40,17 @@ async def _answer(receiver: Receiver, scope: MutableMapping[str, Any], receive: 
         headers=gather(scope["headers"]),
         body=await _read(receive, receiver.body_max),
     )
+    task = asyncio.get_running_loop().create_task(receiver.receive_async(incoming))
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
     # A disconnected caller may cancel this coroutine, but not the job that has begun.
-    reply = await asyncio.shield(_begin(receiver.receive_async(incoming)))
+    reply = await asyncio.shield(task)
     headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in reply.all_headers()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
 
 _under_way: set[asyncio.Task[Reply]] = set()  # a loop keeps only weak references to its tasks
-
-
-def _begin(answering: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
-    task = asyncio.get_running_loop().create_task(answering)
-    _under_way.add(task)
-    task.add_done_callback(_under_way.discard)
-    return task
 
 
 def target_of(scope: MutableMapping[str, Any]) -> str:

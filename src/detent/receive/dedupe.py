@@ -20,7 +20,7 @@ import threading
 from functools import partial
 
 from detent.errors import DetentError
-from detent.receive.exchange import Exchange, Step
+from detent.receive.exchange import Perform, Step
 from detent.receive.fire import ReceivedFire
 from detent.receive.jobs import DeclaredJob
 from detent.receive.messages import Refusal, Reject, Reply, fail, reject, reply_of
@@ -32,10 +32,10 @@ RENEWALS_PER_LEASE = 3  # two of them may fail
 log = logging.getLogger("detent.receive")
 
 
-def run(job: DeclaredJob, fire: ReceivedFire) -> Exchange:
+async def run(job: DeclaredJob, fire: ReceivedFire, perform: Perform) -> Reply:
     """Run the function; what it returns, rejects or raises becomes the reply."""
     try:
-        value = yield Step(partial(job.call, fire), job.is_async)
+        value = await perform(Step(partial(job.call, fire), job.is_async))
     except Reject as error:
         log.warning("%s rejected: %s", fire.key, error)
         return reject(error)
@@ -55,23 +55,23 @@ class Dedupe:
         self._receipts, self._options = receipts, options
         self._renewals = Renewals(receipts, options)
 
-    def run(self, job: DeclaredJob, fire: ReceivedFire, signed_key: str) -> Exchange:
+    async def run(self, job: DeclaredJob, fire: ReceivedFire, signed_key: str, perform: Perform) -> Reply:
         """Run the function unless a request with the same `signed_key` was handled or is running."""
         arrival = Arrival(fire.app, job.name, signed_key, fire.fence, os.urandom(8).hex())
         try:
-            found = yield Step(partial(self._receipts.begin, arrival, self._options))
+            found = await perform(Step(partial(self._receipts.begin, arrival, self._options)))
         except DetentError as error:
             raise Refusal("NotRecorded", f"nothing was run: {error}") from error
         if found.kind != "ours":
             return _answer(found, fire)
         self._renewals.hold(arrival)
         try:
-            reply = yield from run(job, fire)
+            reply = await run(job, fire, perform)
         except BaseException:  # the process is ending: release the fire at once
             self._renewals.drop(arrival)
-            yield Step(partial(self._record, arrival, Reply(500)))
+            await perform(Step(partial(self._record, arrival, Reply(500))))
             raise
-        yield Step(partial(self._record, arrival, reply))
+        await perform(Step(partial(self._record, arrival, reply)))
         self._renewals.drop(arrival)
         return reply
 

@@ -1,14 +1,14 @@
 """Runs one pipeline from a request to its reply on a thread (WSGI) or on an event loop (ASGI).
 
-An exchange is a generator.  It yields the steps that take time; a driver carries them out and sends back
-their results.
+The pipeline is a coroutine.  It gives each step that takes time to a `Perform`.  On a thread the steps block,
+so the coroutine never suspends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from detent.receive.messages import Reply
@@ -21,36 +21,34 @@ class Step(NamedTuple):
     is_async: bool = False  # it returns an awaitable; else it blocks, and must not run on an event loop
 
 
-Exchange = Generator[Step, Any, Reply]
+Perform = Callable[[Step], Awaitable[Any]]
 RunAsync = Callable[[Awaitable[Any]], Any]
 
 
-def drive(exchange: Exchange, run_async: RunAsync) -> Reply:
-    """Carry out an exchange on this thread."""
-    outcome = _advance(exchange, None, None)
-    while isinstance(outcome, Step):
-        try:
-            value = outcome.call()
-            value = run_async(value) if inspect.isawaitable(value) else value
-        except BaseException as error:
-            outcome = _advance(exchange, None, error)
-        else:
-            outcome = _advance(exchange, value, None)
-    return outcome
+def on_thread(run_async: RunAsync) -> Perform:
+    """Return what carries out steps on this thread."""
+
+    async def perform(step: Step) -> Any:
+        value = step.call()
+        return run_async(value) if inspect.isawaitable(value) else value
+
+    return perform
 
 
-async def drive_async(exchange: Exchange) -> Reply:
-    """Carry out an exchange on this event loop; blocking steps run on other threads."""
-    outcome = _advance(exchange, None, None)
-    while isinstance(outcome, Step):
-        try:
-            value = outcome.call() if outcome.is_async else await asyncio.to_thread(outcome.call)
-            value = await value if inspect.isawaitable(value) else value
-        except BaseException as error:
-            outcome = _advance(exchange, None, error)
-        else:
-            outcome = _advance(exchange, value, None)
-    return outcome
+async def on_loop(step: Step) -> Any:
+    """Carry out a step on this event loop; a blocking one runs on another thread."""
+    value = step.call() if step.is_async else await asyncio.to_thread(step.call)
+    return await value if inspect.isawaitable(value) else value
+
+
+def run_blocking(pipeline: Coroutine[Any, Any, Reply]) -> Reply:
+    """Run a pipeline whose steps block."""
+    try:
+        pipeline.send(None)
+    except StopIteration as over:
+        reply: Reply = over.value
+        return reply
+    raise RuntimeError("a step on a thread did not block")
 
 
 def run_alone(awaitable: Awaitable[Any]) -> Any:
@@ -61,11 +59,3 @@ def run_alone(awaitable: Awaitable[Any]) -> Any:
 async def awaited(awaitable: Awaitable[Any]) -> Any:
     """Turn any awaitable into a coroutine."""
     return await awaitable
-
-
-def _advance(exchange: Exchange, value: Any, error: BaseException | None) -> Step | Reply:
-    try:
-        return exchange.throw(error) if error is not None else exchange.send(value)
-    except StopIteration as over:
-        reply: Reply = over.value
-        return reply

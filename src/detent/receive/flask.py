@@ -18,17 +18,14 @@ def blueprint(receiver: Receiver) -> Any:
 
     made = Blueprint("detent_receive", __name__)
 
-    def answer(below: str) -> Any:
+    def answer(below: str = MANIFEST_PATH) -> Any:
         reply = receiver.receive(incoming_of(request.environ, below, _read(request, receiver.body_max)))
         return Response(reply.body, reply.status, headers=reply.all_headers())
-
-    def serve_manifest() -> Any:
-        return answer(MANIFEST_PATH)
 
     def receive_fire(rest: str) -> Any:
         return answer(f"{receiver.prefix}/{rest}")
 
-    made.add_url_rule(MANIFEST_PATH, view_func=serve_manifest, methods=METHODS)
+    made.add_url_rule(MANIFEST_PATH, "serve_manifest", answer, methods=METHODS)
     made.add_url_rule(f"{receiver.prefix}/<path:rest>", view_func=receive_fire, methods=METHODS)
     return made
 

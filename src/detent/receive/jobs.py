@@ -30,7 +30,7 @@ class DeclaredJob(NamedTuple):
     def call(self, fire: ReceivedFire) -> Any:
         try:
             return self.function(fire) if self.wants_fire else self.function()
-        except StopIteration as error:  # would end the generator that waits for the result
+        except StopIteration as error:  # a future cannot hold it
             raise RuntimeError("the job raised StopIteration") from error
 
 
@@ -98,12 +98,11 @@ def _manifest(endpoint: Endpoint, jobs: Sequence[dict[str, Any]]) -> Any:
 
 
 def _messages(error: ManifestError) -> list[str]:
-    return [f"{_argument_of(problem.path)}: {problem.text}" for problem in error.problems]
-
-
-def _argument_of(path: str) -> str:
-    known = next((name for start, name in ARGUMENTS.items() if path.startswith(start)), "")
-    return known or path.removeprefix("jobs/0/")
+    messages = []
+    for path, text in ((problem.path, problem.text) for problem in error.problems):
+        known = next((name for start, name in ARGUMENTS.items() if path.startswith(start)), "")
+        messages.append(f"{known or path.removeprefix('jobs/0/')}: {text}")
+    return messages
 
 
 def _wants_fire(function: Function, where: str) -> bool:

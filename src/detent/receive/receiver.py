@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from detent.errors import SignatureError, UsageError
 from detent.manifest.fields import LIMITS
 from detent.messages.signing import TOLERANCE_MAX_S, TOLERANCE_MIN_S, signature_id
 from detent.receive.dedupe import Dedupe, run
-from detent.receive.exchange import Exchange, RunAsync, drive, drive_async, run_alone
+from detent.receive.exchange import Perform, RunAsync, on_loop, on_thread, run_alone, run_blocking
 from detent.receive.fire import ReceivedFire, identity_of, read_fire
 from detent.receive.jobs import DeclaredJob, Endpoint, check_endpoint, declare, manifest_of
 from detent.receive.messages import JSON, Incoming, Refusal, Reply, refuse
@@ -43,12 +43,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 log = logging.getLogger("detent.receive")
 
 
-class _Verified(NamedTuple):
-    job: DeclaredJob
-    fire: ReceivedFire
-    signed_key: str  # identifies the fire for deduplication; only the signer can choose it
-
-
 class Receiver:
     """Declare jobs with `job`; mount it with `asgi`, `wsgi`, `blueprint` or `urlpatterns`."""
 
@@ -72,6 +66,7 @@ class Receiver:
         self._refs = (secrets,) if isinstance(secrets, str) else tuple(secrets)
         published = tuple(secret_refs) or tuple(ref for ref in self._refs if not ref.startswith("raw:"))
         self._endpoint = Endpoint(app, base_url.rstrip("/"), prefix, published)
+        self.prefix = prefix  # of the paths of the jobs
         self._window_s, self.body_max = window_seconds, body_max
         self._is_manifest_signed, self._accepts_v1 = require_signed_manifest, accept_v1
         self._options = ReceiptOptions(lease_seconds, keep_days * DAY_S, reject_stale_fence)
@@ -86,8 +81,8 @@ class Receiver:
         return f"Receiver({self._endpoint.app!r}, jobs={sorted(self._jobs)})"
 
     def _check(self, dedupe: str) -> None:
-        if not _PREFIX.fullmatch(self._endpoint.prefix):
-            raise UsageError(f"bad prefix {quote(self._endpoint.prefix)}: use a path like /cron")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise UsageError(f"bad prefix {quote(self.prefix)}: use a path like /cron")
         if urlsplit(self._endpoint.url).query or urlsplit(self._endpoint.url).fragment:
             raise UsageError(f"bad base_url {quote(self._endpoint.url)}: no query or fragment is allowed")
         if not TOLERANCE_MIN_S <= self._window_s <= TOLERANCE_MAX_S:
@@ -182,11 +177,6 @@ class Receiver:
 
         return urlpatterns(self)
 
-    @property
-    def prefix(self) -> str:
-        """The path below which the jobs are."""
-        return self._endpoint.prefix
-
     def owns(self, path: str) -> bool:
         """True if a request to this path, below the mount point, is for this receiver."""
         below = self._verifier.below(path)
@@ -195,21 +185,18 @@ class Receiver:
     # Answering.
 
     def receive(self, incoming: Incoming, run_async: RunAsync = run_alone) -> Reply:
-        """Answer a request on this thread."""
-        return drive(self._exchange(incoming), run_async)
+        return run_blocking(self._answer(incoming, on_thread(run_async)))
 
     async def receive_async(self, incoming: Incoming) -> Reply:
-        """Answer a request on this event loop."""
-        return await drive_async(self._exchange(incoming))
+        return await self._answer(incoming, on_loop)
 
     def manifest(self) -> bytes:
-        """The manifest as it is served."""
         self._manifest = self._manifest or manifest_of(self._endpoint, list(self._jobs.values()))
         return self._manifest
 
-    def _exchange(self, incoming: Incoming) -> Exchange:
+    async def _answer(self, incoming: Incoming, perform: Perform) -> Reply:
         try:
-            return (yield from self._answer(incoming))
+            return await self._dispatch(incoming, perform)
         except (Refusal, SignatureError) as error:
             name = error.name if isinstance(error, Refusal) else type(error).__name__
             # A receiver at the root of an app gets every request for an unknown path: no warnings for those.
@@ -217,14 +204,16 @@ class Receiver:
             log.log(level, "refused %s: %s: %s", quote(incoming.path), name, error)
             return refuse(error)
 
-    def _answer(self, incoming: Incoming) -> Exchange:
+    async def _dispatch(self, incoming: Incoming, perform: Perform) -> Reply:
         below = self._verifier.below(incoming.path)
         if below == MANIFEST_PATH:
             return self._serve_manifest(incoming)
         if not below.startswith(f"{self.prefix}/"):
             raise Refusal("BadPath", f"no job at {quote(incoming.path)}: jobs are below {self.prefix}/")
         job, fire, signed_key = self._admit(incoming, below)
-        return (yield from self._dedupe.run(job, fire, signed_key) if self._dedupe else run(job, fire))
+        if self._dedupe:
+            return await self._dedupe.run(job, fire, signed_key, perform)
+        return await run(job, fire, perform)
 
     def _serve_manifest(self, incoming: Incoming) -> Reply:
         if incoming.method != "GET":
@@ -235,8 +224,9 @@ class Receiver:
             self._verifier.verify(incoming, MANIFEST_PATH)
         return Reply(200, self.manifest(), JSON)
 
-    def _admit(self, incoming: Incoming, below: str) -> _Verified:
-        """Verify the request, and find its job and fire."""
+    def _admit(self, incoming: Incoming, below: str) -> tuple[DeclaredJob, ReceivedFire, str]:
+        """Verify the request.  Return its job, its fire, and the key that identifies the fire for
+        deduplication, which only the signer can choose."""
         if incoming.body is None:
             raise Refusal("BodyTooLarge", f"the body is too large: allowed are {self.body_max} bytes")
         headers, is_identified = incoming.headers, not self._accepts_v1
@@ -250,7 +240,7 @@ class Receiver:
             raise Refusal("BadMethod", f"bad method {quote(incoming.method)}: {wanted}")
         fire = read_fire(headers, self._endpoint.app, job.name, is_identified=is_identified)
         signed_key = fire.key if is_identified else f"v1:{signature_id(headers['x-cron-signature'])}"
-        return _Verified(job, fire._replace(body=incoming.body, secret_index=index), signed_key)
+        return job, fire._replace(body=incoming.body, secret_index=index), signed_key
 
 
 def _name_of(function: Callable[..., Any]) -> str:

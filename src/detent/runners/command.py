@@ -57,29 +57,23 @@ class ProcessExit(NamedTuple):
 
     status: int | None  # negative: a signal
     cause: Cause = (
-        ""  # why we ended it; "": it ended by itself; "error": it did not start, or the call failed
+        ""  # why we ended it; "": it ended by itself; "error": it did not start, or its call failed
     )
     error: str = ""
     took_s: float = 0.0
     tail: bytes = b""
 
 
-class Paths(NamedTuple):
-    """Where its output and the locks of its lane are on this host; "": nowhere."""
-
-    output: str = ""
-    lane: str = ""
+def attempt_id(claim: Claim) -> str:
+    return f"{claim.fire.run_id}.{claim.attempt}.{claim.fence}"
 
 
-NOWHERE = Paths()
-
-
-def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths = NOWHERE) -> Spec:
-    """Return the command of a claim.  `env` is the result of `fire_env`, if there is a base, or of
-    `command_env`."""
+def spec_of(claim: Claim, command: Command, env: Mapping[str, str], output: str = "", lane: str = "") -> Spec:
+    """Return the command of a claim, with the paths of its output and of its lane's locks.  `env` is the
+    result of `fire_env`."""
     fire = claim.fire
     return Spec(
-        id=f"{fire.run_id}.{claim.attempt}.{claim.fence}",
+        id=attempt_id(claim),
         words=command.words,
         env=env,
         ttl_s=claim.ttl_s,
@@ -88,17 +82,10 @@ def spec_of(claim: Claim, command: Command, env: Mapping[str, str], paths: Paths
         timeout_s=fire.policy.timeout_s,
         kill_after_s=command.kill_after_s,
         children=command.children,
-        output_path=paths.output,
-        lane=paths.lane,
+        output_path=output,
+        lane=lane,
         places=fire.policy.max_running,
     )
-
-
-def command_env(
-    base: Mapping[str, str], claim: Claim, command: Command, secrets: Collection[str] = ()
-) -> dict[str, str]:
-    """Return the environment of a command; `base` is the node's, `secrets` names variables to leave out."""
-    return inherited_env(base, secrets, is_other=bool(command.user)) | fire_env(claim, command)
 
 
 def inherited_env(base: Mapping[str, str], secrets: Collection[str], *, is_other: bool) -> dict[str, str]:
@@ -155,34 +142,27 @@ def _passable(value: object) -> str:
 def end_of(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> End:
     """Return how an attempt ended whose processes are gone; `stopped` is the outcome of a stop, if there
     was one."""
-    outcome = _outcome(gone, timeout_s, stopped)
-    return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
-
-
-def _outcome(gone: ProcessExit, timeout_s: float, stopped: Outcome | None) -> Outcome:
     match gone.cause:
         case "timeout":
-            return timed_out(timeout_s)
+            outcome = timed_out(timeout_s)
         case "trust":
-            return CLAIM_EXPIRED
+            outcome = CLAIM_EXPIRED
         case "error":
-            return Outcome("failed", gone.error)
+            outcome = Outcome("failed", gone.error)
         case "stop" if stopped:
-            return stopped
+            outcome = stopped
         case _:
-            return _by_itself(gone.status)
+            outcome = _by_itself(gone.status)
+    return End(outcome, status=gone.status, took_s=gone.took_s, tail=gone.tail)
 
 
 def _by_itself(status: int | None) -> Outcome:
     if status == 0:
         return Outcome("succeeded")
-    if status is not None and status < 0:
-        return Outcome("failed", f"killed by {_signal_name(-status)}")
-    return Outcome("failed", f"exit {status}")
-
-
-def _signal_name(number: int) -> str:
+    if status is None or status > 0:
+        return Outcome("failed", f"exit {status}")
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(-status).name
     except ValueError:  # a real-time signal has no name
-        return f"signal {number}"
+        name = f"signal {-status}"
+    return Outcome("failed", f"killed by {name}")

@@ -28,8 +28,6 @@ AttemptEnd = End | LaneHeld | None  # None: nothing was started, as it was too l
 
 
 class Running(Protocol):
-    """Work that runs or is about to start."""
-
     @property
     def gone(self) -> asyncio.Future[AttemptEnd]:
         """Resolved when no part of the work runs any more."""

@@ -71,7 +71,8 @@ def _find(ref: str, table: Mapping[str, str], env: Mapping[str, str]) -> Secret 
 
 def _read(path: str) -> Secret | BadReference:
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        # Opening a pipe without a writer would block.
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return BadReference(f"{path} is not a regular file")
             content = file.read(FILE_MAX + 1)
@@ -82,11 +83,6 @@ def _read(path: str) -> Secret | BadReference:
     if len(content) > FILE_MAX:
         return BadReference(f"{path} is longer than {FILE_MAX} bytes")
     return _secret(content.decode("utf-8", "surrogateescape").strip(), path)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Opening a pipe without a writer would block.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _secret(text: str, where: str) -> Secret | BadReference:

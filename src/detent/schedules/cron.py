@@ -92,7 +92,6 @@ class Pattern:
         return None if found is None else found + self._first_s
 
     def at_or_before(self, local: int) -> int | None:
-        """Return the last match that is not later."""
         day, of_day = divmod(local, DAY_S)
         found = self._day_until(day)
         if found == day:

@@ -47,8 +47,6 @@ _HASHED = re.compile("(?<![A-Z])H")  # not the H of THU
 
 
 class Mismatch(NamedTuple):
-    """A field that does not match the local time."""
-
     field: str  # name in `cronfields`
     value: int
     words: str
@@ -76,7 +74,6 @@ class Reading(NamedTuple):
 
 
 def explain(schedule: Schedule, instant: datetime) -> tuple[Answer, ...]:
-    """Return one answer per expression."""
     return tuple(_answers(schedule.instants, floor(instant))) if isinstance(schedule, Timetable) else ()
 
 

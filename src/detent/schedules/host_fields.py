@@ -16,6 +16,7 @@ from math import gcd
 from typing import NamedTuple
 
 from detent.errors import UsageError
+from detent.schedules.cron import Fields
 from detent.schedules.cronfields import Field
 from detent.schedules.timetable import Once
 from detent.schedules.wallclock import WallClock
@@ -32,7 +33,6 @@ REBOOT_UNSUPPORTED = "`@reboot` runs on a node, once per boot: leave this job to
 
 @lru_cache(maxsize=256)
 def windows_of(zone: str) -> tuple[Window, ...]:
-    """Return the windows of constant offset in the span."""
     found, at = list[Window](), SPAN_FROM_S
     while at < SPAN_UNTIL_S:
         window = open_zone(zone).window(at)
@@ -48,7 +48,6 @@ class Shift(NamedTuple):
 
 @lru_cache(maxsize=256)
 def shifts_of(zone: str) -> tuple[Shift, ...]:
-    """Return the changes of the offset in the span."""
     pairs = pairwise(windows_of(zone))
     return tuple(
         Shift(after.start, abs(after.offset - before.offset))
@@ -159,6 +158,15 @@ def short_field(mask: int, low: int, high: int) -> str:
     closed = closed_field(mask, low, high)
     opened = open_field(mask, low, high) if mask >> low & 1 else closed
     return opened if "," not in opened and len(opened) <= len(closed) else closed
+
+
+def with_days(time: str, fields: Fields) -> str:
+    """Return five fields: minute and hour as given, then the days of a pattern, or more."""
+    day = open_field if fields.day_of_month.is_open else closed_field
+    weekday = open_field if fields.day_of_week.is_open else closed_field
+    days = day(wider_days(fields.day_of_month), 1, 31)
+    month, weekdays = short_field(fields.month.mask, 1, 12), weekday(wider_weekdays(fields.day_of_week), 0, 6)
+    return f"{time} {days} {month} {weekdays}"
 
 
 def bits(mask: int) -> list[int]:

@@ -45,7 +45,6 @@ def is_leap(number: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def days_of_year(rule: DayRule, kind: int) -> int:
-    """Return the matching days of a year of this kind."""
     weekday, leap = divmod(kind, 2)
     days = start = 0
     for month, common_length in enumerate(MONTH_LENGTHS, 1):

@@ -8,6 +8,7 @@
   window's first local time after a gap, and later while times repeat.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -21,13 +22,7 @@ PROBE_S = 3 * DAY_S
 STRETCH_S = 1 << 25  # about 388 days
 FIRST_S = int(datetime(1, 2, 1, tzinfo=UTC).timestamp())  # a month inside the range of datetime
 LAST_S = int(datetime(9999, 12, 1, tzinfo=UTC).timestamp())
-NOT_PLACES = (
-    "posix/",
-    "right/",
-    "localtime",
-    "posixrules",
-    "Factory",
-)  # entries of some systems that are not places
+NOT_PLACES = ("posix/", "right/", "localtime", "posixrules", "Factory")  # entries of some systems
 
 
 class Window(NamedTuple):
@@ -79,19 +74,14 @@ class Zone:
             if self._offset(probe) == offset:
                 at = probe
             else:
-                at = self._bisect(at, probe, offset)
+                at = self._first_change(at, probe)
                 offset = self._offset(at)
                 yield at
 
-    def _bisect(self, low: int, high: int, offset: int) -> int:
-        """Return the first instant in (low, high] with another offset."""
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._offset(middle) == offset:
-                low = middle
-            else:
-                high = middle
-        return high
+    def _first_change(self, low: int, high: int) -> int:
+        """Return the first instant in (low, high] with another offset than `low`."""
+        offset, between = self._offset(low), range(low + 1, high)
+        return low + 1 + bisect_left(between, True, key=lambda at: self._offset(at) != offset)
 
     def _offset(self, instant: int) -> int:
         offset = datetime.fromtimestamp(instant, self._tzinfo).utcoffset()

@@ -130,12 +130,12 @@ class WorkRunner:
         return self._warden
 
     def _command(self, command: Command, claim: Claim) -> Spec:
-        from detent.runners.command import BaseEnv, Paths, fire_env, inherited_env, spec_of
+        from detent.runners.command import BaseEnv, fire_env, inherited_env, spec_of
 
         env = {**fire_env(claim, command), **self._settings.trace(claim)}
         steady = inherited_env(self._settings.env, self._settings.hidden, is_other=bool(command.user))
-        paths = Paths(lane=self._locks.lane(claim.fire.lane))
-        return spec_of(claim, command, env, paths)._replace(base=BaseEnv(claim.fire.key, steady))
+        spec = spec_of(claim, command, env, lane=self._locks.lane(claim.fire.lane))
+        return spec._replace(base=BaseEnv(claim.fire.key, steady))
 
     def _call(self, call: Call, claim: Claim) -> CallSpec:
         from detent.runners.call.spec import call_spec, pool_spec, setup_of

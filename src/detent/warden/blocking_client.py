@@ -44,8 +44,6 @@ class _WardenDied(Exception):
 
 
 class BlockingTask:
-    """The work of one attempt, as a task of the warden."""
-
     def __init__(self, client: BlockingWardenClient, spec: Spec | CallSpec, trusted_by: float) -> None:
         self._client, self._spec, self._trusted_by = client, spec, trusted_by
         self._stopped: Outcome | None = None

@@ -27,22 +27,11 @@ from detent.rules.trust import overdue_at, term_by
 from detent.runners.call.spec import CallSpec, GuardSpec
 from detent.runners.command import Spec
 from detent.runners.running import AttemptEnd, LaneHeld
+from detent.warden import wire
 from detent.warden.program import kernel
 from detent.warden.program.cgroups import Cgroup, instance_directory
 from detent.warden.program.sweep import kill_remaining, orphans_since
-from detent.warden.wire import (
-    Event,
-    Gone,
-    Guarded,
-    Held,
-    Part,
-    Pong,
-    Refused,
-    Replaced,
-    Started,
-    WardenProtocol,
-    end_of_task,
-)
+from detent.warden.wire import Event, WardenProtocol, end_of_task
 
 WARDEN = Path(__file__).with_name("main.py")
 RECEIVE = 1 << 20
@@ -63,8 +52,6 @@ def nothing(*_: object) -> None:
 
 
 class TaskHandle:
-    """A task of the warden, as the node sees it."""
-
     pid = 0  # of the main process, once started
     on_part: Callable[[str | int], None] = staticmethod(nothing)  # see `wire.Part`
     _stopped: Outcome | None = None
@@ -105,7 +92,7 @@ class TaskHandle:
         """A guarded call, which runs in this process, has ended."""
         self._client.release(self)
 
-    def end(self, gone: Gone) -> None:
+    def end(self, gone: wire.Gone) -> None:
         self.resolve(end_of_task(self.spec, gone, self._stopped))
 
     def lose(self, why: Outcome) -> None:
@@ -143,9 +130,7 @@ class WardenClient:
         self._listener: asyncio.Task[None] | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._unanswered = 0  # pings since the last event
-        self.replaced: Callable[[str], None] = (
-            nothing  # called with the reason why a child takes no further call
-        )
+        self.replaced: Callable[[str], None] = nothing  # called with why a child takes no further call
 
     async def start(self) -> None:
         kernel.become_subreaper()
@@ -164,7 +149,6 @@ class WardenClient:
         return task
 
     def take(self, task: TaskHandle) -> None:
-        """Have this task started."""
         if task.id in self._tasks:
             raise ValueError(f"{task.id} is under way already")
         if self._is_closing:
@@ -224,23 +208,23 @@ class WardenClient:
     def _handle(self, event: Event) -> None:
         self._unanswered = 0
         match event:
-            case Pong():
+            case wire.Pong():
                 pass
-            case Guarded(ids):
+            case wire.Guarded(ids):
                 for id in ids:
                     self._tasks[id].begun()
-            case Started(id, pid):
+            case wire.Started(id, pid):
                 self._tasks[id].pid = pid
                 self._tasks[id].begun()
-            case Replaced(_, why):
+            case wire.Replaced(_, why):
                 self.replaced(why)
-            case Part(id, part):
+            case wire.Part(id, part):
                 self._tasks[id].on_part(part)
-            case Refused(id):
+            case wire.Refused(id):
                 self._tasks.pop(id).resolve(None)
-            case Held(id, by):
+            case wire.Held(id, by):
                 self._tasks.pop(id).resolve(LaneHeld(by))
-            case Gone(id):
+            case wire.Gone(id):
                 self._tasks.pop(id).end(event)
             case _:
                 assert_never(event)

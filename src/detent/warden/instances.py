@@ -112,33 +112,33 @@ class DeadInstances:
         return f"{self._directory}/{name}{SUFFIX}"
 
     def _take(self, name: str) -> bool:
-        try:
-            fd = os.open(self._lock_of(name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # its own node, or another, has removed it
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            return False
-        self._dead[name] = fd
-        return True
+        fd = _try_lock(self._lock_of(name), os.O_RDWR, fcntl.LOCK_EX)
+        if fd is not None:
+            self._dead[name] = fd
+        return fd is not None
 
 
 def is_dead(outputs: str | os.PathLike[str]) -> bool:
     """Whether the instance with this folder is certainly dead, as its lock is free.  A missing lock proves
     nothing: the folder may be on another machine."""
-    try:
-        fd = os.open(os.fspath(outputs) + SUFFIX, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
+    fd = _try_lock(os.fspath(outputs) + SUFFIX, os.O_RDONLY, fcntl.LOCK_SH)
+    if fd is not None:
         os.close(fd)
-    return True
+    return fd is not None
+
+
+def _try_lock(path: str, access: int, kind: int) -> int | None:
+    """Return a descriptor that holds the lock; None: it is held by others, or its node has removed it."""
+    try:
+        fd = os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
 
 
 def _unlink(path: str) -> None:

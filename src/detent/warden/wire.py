@@ -74,13 +74,7 @@ class Gone(NamedTuple):
 
 Event = Pong | Started | Guarded | Refused | Held | Replaced | Part | Gone
 _EVENTS: dict[str, type[Event]] = {
-    "pong": Pong,
-    "started": Started,
-    "guarded": Guarded,
-    "refused": Refused,
-    "held": Held,
-    "replaced": Replaced,
-    "part": Part,
+    event.__name__.lower(): event for event in (Pong, Started, Guarded, Refused, Held, Replaced, Part)
 }
 
 

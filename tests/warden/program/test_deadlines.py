@@ -77,7 +77,7 @@ def test_output_keeps_the_end_of_what_was_written(
 ) -> None:
     path = tmp_path_factory.mktemp("output") / "out"
     output, written = Output(str(path)), b""
-    output.begin()
+    output.write(b"")
     for number, size in enumerate(sizes):
         chunk = bytes([number]) * size
         output.write(chunk)

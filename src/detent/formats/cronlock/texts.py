@@ -66,9 +66,7 @@ class Texts:
             given = "true" if given is True else "false" if given is False else str(given)
         made, end = "", 0
         for found in pattern.finditer(given):
-            before = escape_dollars(given[end : found.start()] + "$")[
-                :-1
-            ]  # a dollar may end just before ours
+            before = escape_dollars(given[end : found.start()] + "$")[:-1]  # it may end in a dollar
             made += before + self._variable(found, path)
             end = found.end()
         return made + escape_dollars(given[end:])
@@ -81,7 +79,6 @@ class Texts:
         return f"${{{name}:-{default or ''}}}"
 
     def filled(self, text: str) -> str:
-        """Return a converted text with its variables expanded."""
         return _WRITTEN.sub(
             lambda found: self._variables.get(found[1]) or found[2] or "" if found[1] else "$", text
         )

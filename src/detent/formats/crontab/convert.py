@@ -32,8 +32,6 @@ _HEADING = re.compile(r"#\s*m(in)?\s+h(our)?\s.*\buser(-?name)?\b.*\bcommand\b",
 
 
 class Entry(NamedTuple):
-    """One line with a command."""
-
     line: int
     text: str  # of the file
     schedule: str
@@ -92,7 +90,11 @@ class _Reader:
         found = _LINE.fullmatch(line)
         if not found:
             raise UsageError(f"{quote(line)} is neither {FIELDS} fields and a command, nor NAME=value")
-        schedule = self._schedule(found[2], number)
+        fields = found[2]
+        schedule = read_schedule(fields)
+        if "~" in fields:
+            message = f"the random value in {quote(fields)} is derived from the job's name, and fixed"
+            self.warn(number, message)
         user, rest = self._user(found[3] or "")
         options = _OPTIONS.match(rest)
         command, stdin = split_percent(rest[options.end() :] if options else rest)
@@ -102,14 +104,6 @@ class _Reader:
             self.warn(number, f"the command is {quote(command)}: a crontab has no field for seconds")
         is_exclusive = options is not None and "s" in options[0]
         return Entry(number, line, schedule, user, command, stdin, is_exclusive, self._variables)
-
-    def _schedule(self, fields: str, number: int) -> str:
-        schedule = read_schedule(fields)
-        if "~" in fields:
-            self.warn(
-                number, f"the random value in {quote(fields)} is derived from the job's name, and fixed"
-            )
-        return schedule
 
     def _user(self, rest: str) -> tuple[str, str]:
         if self._form == "user":

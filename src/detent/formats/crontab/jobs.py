@@ -131,7 +131,7 @@ def _name(entry: Entry) -> str:
 
 
 def _gist(command: str) -> str:
-    """What the command is about: no guards before it, no redirection, no options, no folders."""
+    """Return what the command is about, without guards, redirections, options and folders."""
     rest = command
     while guard := _GUARD.match(rest):
         rest = rest[guard.end() :]

@@ -24,10 +24,9 @@ from detent.schedules.host_fields import (
     shift_minutes,
     shifts_of,
     short_field,
-    wider_days,
-    wider_weekdays,
+    with_days,
 )
-from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.schedules.timetable import Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import open_zone
 
@@ -42,9 +41,7 @@ def cron_fields(instants: Instants, zone: str) -> str:
             return _every_hour(shift_minutes(minutes_of_period(instants.period_s), "UTC", zone))
         case Once():
             return _once_fields(instants, zone)
-        case AtBoot():
-            raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
+    raise UsageError(REBOOT_UNSUPPORTED)
 
 
 def _wall_fields(clock: WallClock, zone: str) -> str:
@@ -54,17 +51,9 @@ def _wall_fields(clock: WallClock, zone: str) -> str:
     is_twice = clock.rule == "twice" and not follows and shifts_of(zone)
     if is_twice or not is_same_clock(clock.zone.name, zone):
         return _every_hour(minutes_on(clock, zone))
-    day = open_field if fields.day_of_month.is_open else closed_field
-    weekday = open_field if fields.day_of_week.is_open else closed_field
-    return " ".join(
-        (
-            short_field(fields.minute.mask, 0, 59) if follows else closed_field(fields.minute.mask, 0, 59),
-            (open_field if follows else closed_field)(fields.hour.mask, 0, 23),
-            day(wider_days(fields.day_of_month), 1, 31),
-            short_field(fields.month.mask, 1, 12),
-            weekday(wider_weekdays(fields.day_of_week), 0, 6),
-        )
-    )
+    minute = (short_field if follows else closed_field)(fields.minute.mask, 0, 59)
+    hour = (open_field if follows else closed_field)(fields.hour.mask, 0, 23)
+    return with_days(f"{minute} {hour}", fields)
 
 
 def _every_hour(minutes: int) -> str:

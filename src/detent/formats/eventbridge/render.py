@@ -15,25 +15,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.cloud_schedules import (
-    EVERY_DAY,
-    EVERY_WEEKDAY,
-    UtcTimes,
-    hourly_times,
-    is_whole,
-    period_times,
-    times_around_changes,
-)
+from detent.formats.cloud_schedules import EVERY_DAY, EVERY_WEEKDAY, UtcTimes, is_whole, render
 from detent.schedules.cronfields import Field
-from detent.schedules.host_fields import (
-    REBOOT_UNSUPPORTED,
-    bits,
-    check_whole_minutes,
-    runs,
-    wider_days,
-    wider_weekdays,
-)
-from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.schedules.host_fields import bits, check_whole_minutes, runs, wider_days, wider_weekdays
+from detent.schedules.timetable import Instants, Once
 from detent.schedules.wallclock import WallClock
 
 EXPRESSION_MAX = 256  # characters
@@ -47,36 +32,22 @@ class Expression(NamedTuple):
 
 def schedule_expressions(instants: Instants) -> list[Expression]:
     """Return the expressions of a schedule, or raise a `UsageError` if it is not supported."""
-    match instants:
-        case WallClock():
-            found = list(_wall_schedules(instants))
-        case Every():
-            check_whole_minutes(instants.period_s)
-            found = [_plain(period_times(instants.period_s))]
-        case Once():
-            check_whole_minutes(instants.at)
-            found = [Expression(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
-        case AtBoot():
-            raise UsageError(REBOOT_UNSUPPORTED)
-        case _:
-            raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
+    if isinstance(instants, Once):
+        check_whole_minutes(instants.at)
+        found = [Expression(f"at({datetime.fromtimestamp(instants.at, UTC):%Y-%m-%dT%H:%M:%S})")]
+    else:
+        found = render(instants, _in_zone, _in_utc)
     if any(len(expression.text) > EXPRESSION_MAX for expression in found):
         raise UsageError(f"its expression has more than {EXPRESSION_MAX} characters; use several schedules")
     return found
 
 
-def _wall_schedules(clock: WallClock) -> Iterator[Expression]:
+def _in_zone(clock: WallClock) -> Iterator[Expression]:
     fields = clock.pattern.fields
-    check_whole_minutes(0, fields.second.mask)
-    if times := hourly_times(clock):
-        yield _plain(times)
-        return
     time = f"{_values(fields.minute.mask, 0, 59)} {_values(fields.hour.mask, 0, 23)}"
     month = _values(fields.month.mask, 1, 12)
     for day, weekday in _days(fields.day_of_month, fields.day_of_week):
         yield Expression(f"cron({time} {day} {month} {weekday} *)", clock.zone.name)
-    if times := times_around_changes(clock):
-        yield _plain(times)
 
 
 def _days(days: Field, weekdays: Field) -> Iterator[tuple[str, str]]:
@@ -106,9 +77,8 @@ def _weekday(field: Field) -> str:
     return _values(wider_weekdays(field) << 1, 1, 7)
 
 
-def _plain(times: UtcTimes) -> Expression:
-    time = f"{_values(times.minutes, 0, 59)} {_values(times.hours, 0, 23)}"
-    return Expression(f"cron({time} {_values(times.days, 1, 31)} {_values(times.months, 1, 12)} ? *)")
+def _in_utc(times: UtcTimes) -> Expression:
+    return Expression(f"cron({times.written(_values)} ? *)")
 
 
 def _values(mask: int, low: int, high: int) -> str:

@@ -61,7 +61,8 @@ def convert_kubernetes(documents: Sequence[Any], lines: Mapping[str, int], name:
     reader = _Reader(lines)
     found = [one for i, document in enumerate(documents) for one in reader.find(document, str(i))]
     namespaces = {_text(_sub(one.content, "metadata").get("namespace")) for one in found} - {""}
-    jobs = [reader.job(one) for one in found]
+    names = set[str]()
+    jobs = [_CronJob(one, reader).job(names) for one in found]
     if not found:
         reader.problem("", "", "this file has no CronJob (batch/v1)")
     if reader.problems:
@@ -84,11 +85,8 @@ def _source(found: FoundCronJob) -> str:
 
 
 class _Reader:
-    """Finds the CronJobs of one file."""
-
     def __init__(self, lines: Mapping[str, int]) -> None:
         self._lines = lines
-        self._names: set[str] = set()
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
 
@@ -121,16 +119,10 @@ class _Reader:
                 path, "kind", f"{_text(document['kind'])} {name}: it is not a CronJob; it is ignored"
             )
 
-    def job(self, found: FoundCronJob) -> dict[str, Any]:
-        return _CronJob(found, self).job(self._names)
-
 
 class _CronJob:
-    """Converts one CronJob to a job."""
-
     def __init__(self, found: FoundCronJob, reader: _Reader) -> None:
-        self._path, self._content = found
-        self._reader = reader
+        self._path, self._reader = found.path, reader
         self._metadata = _sub(found.content, "metadata")
         self._spec = _sub(found.content, "spec")
         self._job_spec = _sub(self._spec, "jobTemplate", "spec")
@@ -247,14 +239,9 @@ class _CronJob:
         return None
 
     def _warn_unread(self) -> None:
-        warn_unread(
-            self._spec, SPEC_READ, SPEC_ADVICE, lambda key, message: self._warn(f"spec/{key}", message)
-        )
+        warn_unread(self._spec, "spec", SPEC_READ, SPEC_ADVICE, self._warn)
         job_spec = {key: value for key, value in self._job_spec.items() if CLUSTER_DEFAULTS.get(key) != value}
-        place = "spec/jobTemplate/spec"
-        warn_unread(
-            job_spec, JOB_READ, JOB_ADVICE, lambda key, message: self._warn(f"{place}/{key}", message)
-        )
+        warn_unread(job_spec, "spec/jobTemplate/spec", JOB_READ, JOB_ADVICE, self._warn)
         notes = [
             key for key in _sub(self._metadata, "annotations") if not key.startswith(IGNORED_ANNOTATIONS)
         ]

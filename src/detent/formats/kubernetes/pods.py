@@ -19,6 +19,8 @@ from detent.text import listed, plural, show
 Warn = Callable[[str, str], None]  # takes a path and a message
 
 DISABLED = "; the job is disabled until then"
+ONE_COMMAND = "a job has one command; combine them in a script"
+BEFORE = "do its work in a script before the command"
 PLACE = "choose the nodes that run it with `queue`"
 RIGHTS = "set `user`; the job has the other rights of the node"
 POD_ADVICE = {
@@ -62,31 +64,28 @@ _VARIABLE = re.compile(r"(?!DETENT_)[A-Za-z_][A-Za-z0-9_]*")
 def pod_fields(pod: dict[str, Any], path: str, warn: Warn) -> dict[str, Any]:
     first, *others = pod["containers"]
     fields = _Container(first, f"{path}/containers/0", warn).fields()
-    for i, other in enumerate(others, 1):
-        warn(
-            f"{path}/containers/{i}",
-            f"{_named(other)}: a job has one command; combine them in a script{DISABLED}",
-        )
-        fields["enabled"] = False
-    for i, other in enumerate(pod.get("initContainers") or ()):
-        warn(
-            f"{path}/initContainers/{i}",
-            f"{_named(other)}: do its work in a script before the command{DISABLED}",
-        )
+    lost = [
+        *(("containers", i, other, ONE_COMMAND) for i, other in enumerate(others, 1)),
+        *(("initContainers", i, other, BEFORE) for i, other in enumerate(pod.get("initContainers") or ())),
+    ]
+    for kind, i, other, advice in lost:
+        warn(f"{path}/{kind}/{i}", f"{_named(other)}: {advice}{DISABLED}")
         fields["enabled"] = False
     grace = pod.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace != 30:  # 30 is the default of the cluster
         fields["kill_after_seconds"] = min(max(grace, 0), 3600)
-    warn_unread(pod, READ_OF_POD, POD_ADVICE, lambda key, message: warn(f"{path}/{key}", message))
+    warn_unread(pod, path, READ_OF_POD, POD_ADVICE, warn)
     return fields
 
 
-def warn_unread(given: dict[str, Any], read: tuple[str, ...], advice: dict[str, str], warn: Warn) -> None:
+def warn_unread(
+    given: dict[str, Any], path: str, read: tuple[str, ...], advice: dict[str, str], warn: Warn
+) -> None:
     """Warn about each field that is not converted, unless it has a default value."""
     for key, value in given.items():
         says_nothing = value is False or value in (None, "", {}, []) or value in DEFAULTS.get(key, ())
         if key not in read and not says_nothing:
-            warn(key, advice.get(key, "it has no equivalent; check whether the job needs it"))
+            warn(f"{path}/{key}", advice.get(key, "it has no equivalent; check whether the job needs it"))
 
 
 def _named(container: Any) -> str:
@@ -95,8 +94,6 @@ def _named(container: Any) -> str:
 
 
 class _Container:
-    """Converts one container to a command."""
-
     def __init__(self, container: dict[str, Any], path: str, warn: Warn) -> None:
         self._container = container
         self._path = path
@@ -115,12 +112,7 @@ class _Container:
         if image := self._container.get("image"):
             message = "no container is started; install the program on the nodes, or use `docker run --rm …`"
             self._warn(f"{self._path}/image", f"{show(image)}: {message}")
-        warn_unread(
-            self._container,
-            READ,
-            CONTAINER_ADVICE,
-            lambda key, message: self._warn(f"{self._path}/{key}", message),
-        )
+        warn_unread(self._container, self._path, READ, CONTAINER_ADVICE, self._warn)
         return fields
 
     def _read_variables(self) -> None:

@@ -11,24 +11,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from detent.errors import UsageError
-from detent.formats.cloud_schedules import (
-    UtcTimes,
-    hourly_times,
-    instant_times,
-    period_times,
-    times_around_changes,
-)
-from detent.schedules.host_fields import (
-    REBOOT_UNSUPPORTED,
-    check_whole_minutes,
-    closed_field,
-    open_field,
-    short_field,
-    wider_days,
-    wider_weekdays,
-)
-from detent.schedules.timetable import AtBoot, Every, Instants, Once
+from detent.formats.cloud_schedules import UtcTimes, render
+from detent.schedules.host_fields import short_field, with_days
+from detent.schedules.timetable import Instants
 from detent.schedules.wallclock import WallClock
 
 
@@ -39,54 +24,14 @@ class CronSchedule(NamedTuple):
 
 def cronjob_schedules(instants: Instants) -> list[CronSchedule]:
     """Return the CronJobs of a schedule, or raise a `UsageError` if it is not supported."""
-    match instants:
-        case WallClock():
-            return list(_wall_schedules(instants))
-        case Every():
-            check_whole_minutes(instants.period_s)
-            return [_plain(period_times(instants.period_s))]
-        case Once():
-            check_whole_minutes(instants.at)
-            return [_plain(instant_times(instants.at))]
-        case AtBoot():
-            raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
+    return render(instants, _in_zone, _in_utc)
 
 
-def _wall_schedules(clock: WallClock) -> Iterator[CronSchedule]:
-    check_whole_minutes(0, clock.pattern.fields.second.mask)
-    if times := hourly_times(clock):
-        yield _plain(times)
-        return
-    yield CronSchedule(_fields(clock), "Etc/UTC" if clock.zone.name == "UTC" else clock.zone.name)
-    if times := times_around_changes(clock):
-        yield _plain(times)
-
-
-def _fields(clock: WallClock) -> str:
+def _in_zone(clock: WallClock) -> Iterator[CronSchedule]:
     fields = clock.pattern.fields
-    day = open_field if fields.day_of_month.is_open else closed_field
-    weekday = open_field if fields.day_of_week.is_open else closed_field
-    return " ".join(
-        (
-            short_field(fields.minute.mask, 0, 59),
-            short_field(fields.hour.mask, 0, 23),
-            day(wider_days(fields.day_of_month), 1, 31),
-            short_field(fields.month.mask, 1, 12),
-            weekday(wider_weekdays(fields.day_of_week), 0, 6),
-        )
-    )
+    time = f"{short_field(fields.minute.mask, 0, 59)} {short_field(fields.hour.mask, 0, 23)}"
+    yield CronSchedule(with_days(time, fields), "Etc/UTC" if clock.zone.name == "UTC" else clock.zone.name)
 
 
-def _plain(times: UtcTimes) -> CronSchedule:
-    return CronSchedule(
-        " ".join(
-            (
-                short_field(times.minutes, 0, 59),
-                short_field(times.hours, 0, 23),
-                short_field(times.days, 1, 31),
-                short_field(times.months, 1, 12),
-                "*",
-            )
-        )
-    )
+def _in_utc(times: UtcTimes) -> CronSchedule:
+    return CronSchedule(f"{times.written(short_field)} *")

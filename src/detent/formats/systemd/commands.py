@@ -26,20 +26,12 @@ _DOLLAR = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Step(NamedTuple):
-    """One command line."""
-
     words: tuple[Expanded, ...]
     key: str
     prefixes: str
 
-    @property
-    def can_be_plain(self) -> bool:
-        return "-" not in self.prefixes and self.key != CONDITION
-
 
 class Commands(NamedTuple):
-    """The command of a service, with warnings."""
-
     command: str | list[str]
     warnings: tuple[tuple[Entry, str], ...]
     is_whole: bool = True  # False if it has a specifier that only systemd can expand
@@ -116,9 +108,10 @@ def _lines(words: list[str]) -> Iterator[list[str]]:
 
 
 def _joined(steps: list[Step], files: list[str]) -> str | list[str]:
-    plain = [word.plain for word in steps[0].words if word.plain is not None] if len(steps) == 1 else []
-    if len(steps) == 1 and not files and len(plain) == len(steps[0].words) and steps[0].can_be_plain:
-        return plain
+    if len(steps) == 1 and not files and "-" not in steps[0].prefixes and steps[0].key != CONDITION:
+        plain = [word.plain for word in steps[0].words if word.plain is not None]
+        if len(plain) == len(steps[0].words):
+            return plain
     text = " && ".join(_shell(step) for step in steps)
     splits = any(one.plain is None and one.shell.startswith("$") for step in steps for one in step.words)
     # A variable that is split into words must not be expanded as a file name pattern.

@@ -25,16 +25,10 @@ from detent.text import listed, quote
 AT_BOOT = ("OnBootSec", "OnStartupSec", "OnActiveSec")
 REPEATED = ("OnUnitActiveSec", "OnUnitInactiveSec")
 KNOWN_KEYS = {
-    *AT_BOOT,
-    *REPEATED,
-    "OnCalendar",
-    "Persistent",
-    "Unit",
-    "Description",
-    "Documentation",
-    "DefaultDependencies",
+    *(*AT_BOOT, *REPEATED, "OnCalendar", "Persistent", "Unit"),
+    *("Description", "Documentation", "DefaultDependencies"),
+    *("AccuracySec", "RemainAfterElapse"),  # detent fires to the second, and keeps past fires
 }
-KNOWN_KEYS |= {"AccuracySec", "RemainAfterElapse"}  # detent fires to the second, and keeps past fires
 SPAN_MAX_S = 1_000 * 366 * 86_400  # a longer one never elapses
 ADVICE = {
     "RandomizedDelaySec": "the job fires exactly on time; use H in a field to spread jobs",
@@ -106,8 +100,6 @@ def services_of(timer: Unit) -> list[str]:
 
 
 class _Timer:
-    """Converts one timer to jobs."""
-
     def __init__(self, unit: Unit, units: Mapping[str, Unit], zone: str) -> None:
         self._unit = unit
         self._units = units
@@ -244,21 +236,16 @@ def _place(problem: Problem) -> tuple[str, int]:
 
 
 def _times(span: Span) -> dict[str, Any]:
-    times: dict[str, Any] = {}
-    if span.at:
-        times["at"] = span.at
-    elif len(span.schedules) == 1:
-        times["schedule"] = span.schedules[0]
-    else:
-        times["schedules"] = list(span.schedules)
-    times.update(
-        (key, value) for key, value in (("starts_at", span.starts_at), ("ends_at", span.ends_at)) if value
-    )
-    if span.timezone != "UTC" and not span.at:
-        times["timezone"] = span.timezone
-    if "@reboot" in span.schedules:
-        times["run_on"] = "every"
-    return times
+    fields = {
+        "at": span.at,
+        "schedule": span.schedules[0] if len(span.schedules) == 1 else "",
+        "schedules": list(span.schedules) if len(span.schedules) > 1 else [],
+        "starts_at": span.starts_at,
+        "ends_at": span.ends_at,
+        "timezone": "" if span.at or span.timezone == "UTC" else span.timezone,
+        "run_on": "every" if "@reboot" in span.schedules else "",
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _gathered(spans: list[Span]) -> list[Span]:

@@ -27,7 +27,7 @@ from detent.schedules.host_fields import (
     runs,
     shifts_of,
 )
-from detent.schedules.timetable import EPOCH, AtBoot, Every, Instants, Once
+from detent.schedules.timetable import EPOCH, Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.yeardays import MONTH_LENGTHS
 
@@ -39,6 +39,7 @@ EVERY_WEEKDAY = frozenset(range(7))
 MONTHS = frozenset(range(1, 13))
 DAYS = frozenset(range(1, 32))
 LAST_WEEK = frozenset(range(1, 8))  # from the end
+_Parts = tuple[tuple[int, ...], ...]  # the values of each part of a time
 LENGTHS = [{length} if month != 2 else {28, 29} for month, length in enumerate(MONTH_LENGTHS, 1)]
 
 
@@ -60,9 +61,7 @@ def calendar_events(instants: Instants) -> list[str]:
             return list(_period_events(instants.period_s))
         case Once():
             return [_once_event(instants)]
-        case AtBoot():
-            raise UsageError(REBOOT_UNSUPPORTED)
-    raise AssertionError(f"{type(instants).__name__} cannot be in a manifest")
+    raise UsageError(REBOOT_UNSUPPORTED)
 
 
 def _once_event(once: Once) -> str:
@@ -169,19 +168,17 @@ def _events_around_changes(clock: WallClock) -> Iterator[str]:
 
 
 def _period_events(period_s: int) -> Iterator[str]:
-    """Yield the times of day of the multiples of a period, grouped by hours, then by minutes."""
+    """Yield the times of day of the multiples of a period, grouped by hours, then minutes, then seconds."""
     times = range(0, DAY_S, gcd(period_s, DAY_S))
-    hours: dict[tuple[int, int], list[int]] = {}
-    for at in times:
-        hours.setdefault((at // MINUTE_S % 60, at % MINUTE_S), []).append(at // HOUR_S)
-    minutes: dict[tuple[tuple[int, ...], int], list[int]] = {}
-    for (minute, second), named in hours.items():
-        minutes.setdefault((tuple(named), second), []).append(minute)
-    seconds: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    for (named_hours, second), named in minutes.items():
-        seconds.setdefault((named_hours, tuple(named)), []).append(second)
-    for (named_hours, named_minutes), named in seconds.items():
-        yield f"*-*-* {_time(list(named_hours), list(named_minutes), named)} UTC"
+    events: list[_Parts] = [((at // HOUR_S,), (at // MINUTE_S % 60,), (at % MINUTE_S,)) for at in times]
+    for part in range(3):
+        groups: dict[_Parts, tuple[int, ...]] = {}
+        for event in events:
+            rest = event[:part] + event[part + 1 :]
+            groups[rest] = groups.get(rest, ()) + event[part]
+        events = [(*rest[:part], values, *rest[part:]) for rest, values in groups.items()]
+    for hours, minutes, seconds in events:
+        yield f"*-*-* {_time(list(hours), list(minutes), list(seconds))} UTC"
 
 
 def _date(days: Days) -> str:

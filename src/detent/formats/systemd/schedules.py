@@ -57,13 +57,9 @@ def spans_of(calendar: Calendar, zone: str) -> list[Span]:
     timezone = calendar.zone or zone
     if calendar.years is None:
         return [_recurring(calendar)._replace(timezone=timezone)]
-    years = sorted(calendar.years)
-    ranges: list[range] = []
-    for year in years:
-        if ranges and ranges[-1].stop == year:
-            ranges[-1] = range(ranges[-1].start, year + 1)
-        else:
-            ranges.append(range(year, year + 1))
+    starts = sorted(year for year in calendar.years if year - 1 not in calendar.years)
+    stops = sorted(year + 1 for year in calendar.years if year + 1 not in calendar.years)
+    ranges = map(range, starts, stops)
     stretches = [some for some in ranges if any(_dates(calendar, year) for year in some)]
     if 1 <= len(stretches) <= SPANS_MAX:
         return [_within(calendar, stretch, timezone) for stretch in stretches]

@@ -36,8 +36,6 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-7]{3}|.)", re.DOTAL
 
 
 class Entry(NamedTuple):
-    """One assignment."""
-
     section: str
     key: str
     value: str
@@ -170,14 +168,9 @@ def _specified(letter: str, unit: str, otherwise: str) -> str:
     stem = unit.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
     named = {"n": unit, "N": stem, "p": prefix, "i": instance, "P": prefix.replace("-", "/")}
-    named |= {"I": unescape_name(instance), "j": prefix.rpartition("-")[2]}
+    unescaped = re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), instance.replace("-", "/"))
+    named |= {"I": unescaped, "j": prefix.rpartition("-")[2]}
     return named.get(letter, FOLDERS.get(letter, otherwise))
-
-
-def unescape_name(name: str) -> str:
-    """Undo systemd-escape: dashes become slashes."""
-    slashed = name.replace("-", "/")
-    return re.sub(r"\\x([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), slashed)
 
 
 def as_text(text: str) -> str:

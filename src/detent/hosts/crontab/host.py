@@ -24,13 +24,7 @@ from detent.formats.crontab.convert import Form, parse_crontab
 from detent.formats.crontab.jobs import SHELL
 from detent.formats.crontab.render import cron_fields
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
-from detent.hosts.base import (
-    Option,
-    Settings,
-    environment_warnings,
-    render_schedules,
-    write_atomically,
-)
+from detent.hosts.base import Option, Settings, environment_warnings, render_schedules, write_atomically
 from detent.hosts.crontab.text import find_entries, make_entry, rewrite
 from detent.hosts.reconcile import Change, Found, Resource, resource_name
 from detent.hosts.spec_folder import KIND as SPEC
@@ -71,8 +65,6 @@ def open_host(settings: Settings) -> CrontabHost:
 
 
 class CrontabHost:
-    """One crontab and its directory of specs."""
-
     name = "crontab"
 
     def __init__(self, settings: Settings, table: UserTable | FileTable, user: str) -> None:
@@ -99,8 +91,9 @@ class CrontabHost:
         if not command.isprintable() or "\\" in command:
             raise UsageError(f"{quote(command)}: a crontab allows no backslash and no control characters")
         logged = f"{command} 2>&1 | {LOGGER} -t detent-{spec.name}"
+        escaped = logged.replace("%", "\\%")  # cron ends a command at a percent sign
         column = f"{self._user} " if self._user else ""
-        made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escape_percent(logged)}")
+        made = make_entry(name, spec.name, spec.revision, f"{fields} {column}{escaped}")
         if len(made.content.encode()) > LINE_MAX:
             raise UsageError(
                 f"its line has more than {LINE_MAX} bytes, which cron would cut: use shorter paths"
@@ -145,11 +138,6 @@ class CrontabHost:
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         return list(environment_warnings(specs, "cron"))
-
-
-def escape_percent(command: str) -> str:
-    """Escape percent signs, at which cron ends the command."""
-    return command.replace("%", "\\%")
 
 
 class UserTable:

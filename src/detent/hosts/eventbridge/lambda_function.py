@@ -30,8 +30,6 @@ _JOB = re.compile(r"[a-z][a-z0-9-]{0,62}\.[a-z][a-z0-9-]{0,62}")
 
 
 class TriggerEvent(NamedTuple):
-    """The event that a schedule sends."""
-
     job: str
     rang_at: str
     spec: dict[str, Any]

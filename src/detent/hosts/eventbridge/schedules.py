@@ -66,7 +66,6 @@ def make_schedule(spec: Spec, index: int, expression: Expression, target: Target
 
 
 def make_input(spec: Spec, has_store: bool) -> str:
-    """Return the event for the function."""
     text = json.dumps(spec_document(spec, has_store), separators=(",", ":")).replace("<", "\\u003c")
     return f'{{"detent":{{"job":"{spec.name}","rang_at":"{RANG_AT}","spec":{text}}}}}'
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from detent.errors import HostError, UsageError
@@ -17,14 +19,15 @@ class Service:
     def __init__(self, group: str, endpoint_url: str) -> None:
         self._group = group
         self._endpoint_url = endpoint_url
-        self._opened: Any = None
 
-    @property
+    @cached_property
     def _client(self) -> Any:
-        if self._opened is None:
-            with _errors_converted():
-                self._opened = _open_client(self._endpoint_url)
-        return self._opened
+        retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+        with _errors_converted():
+            config = _imported("botocore.config").Config(retries=retries)
+            return _imported("boto3").client(
+                "scheduler", endpoint_url=self._endpoint_url or None, config=config
+            )
 
     def list(self, prefix: str = "") -> list[Schedule]:
         query = {"GroupName": self._group, **({"NamePrefix": prefix} if prefix else {})}
@@ -46,27 +49,21 @@ class Service:
             self._client.delete_schedule(GroupName=self._group, Name=name)
 
 
-def _open_client(endpoint_url: str) -> Any:
+def _imported(module: str) -> Any:
     try:
-        import boto3
-        from botocore.config import Config
+        return import_module(module)
     except ImportError:
         raise UsageError("--host eventbridge needs boto3: pip install 'detent[aws]'") from None
-    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
-    return boto3.client("scheduler", endpoint_url=endpoint_url or None, config=Config(retries=retries))
 
 
 @contextmanager
 def _errors_converted() -> Iterator[None]:
-    try:
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError:
-        raise UsageError("--host eventbridge needs boto3: pip install 'detent[aws]'") from None
+    errors = _imported("botocore.exceptions")
     try:
         yield
-    except ClientError as error:
+    except errors.ClientError as error:
         raise HostError(f"EventBridge refused: {error}; {_advice(error.response)}") from None
-    except BotoCoreError as error:
+    except errors.BotoCoreError as error:
         raise HostError(f"EventBridge does not respond: {error}") from None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 from urllib.parse import quote
 
 from detent.errors import HostError
@@ -48,13 +47,9 @@ class Cluster:
     def apply(self, wanted: Object, version: str = "") -> Object:
         """Create an object by server-side apply or, with its version, overwrite the fields of other
         managers."""
-        query = {
-            "fieldManager": MANAGER,
-            "fieldValidation": "Strict",
-            **({"force": "true"} if version else {}),
-        }
-        sent = wanted
+        query, sent = {"fieldManager": MANAGER, "fieldValidation": "Strict"}, wanted
         if version:
+            query["force"] = "true"
             sent = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
         return self._call("PATCH", self._path_of(wanted), query, sent, APPLY)
 
@@ -94,7 +89,7 @@ class Cluster:
             found: Object = json.loads(answer.data)
         except ApiException as error:
             if error.status:
-                raise _error(error.status, _loaded(error.body), f"{method} {path}") from None
+                raise _error(error.status, error.body, f"{method} {path}") from None
             raise self._unreachable(error.reason) from None
         except HTTPError as error:
             raise self._unreachable(error) from None
@@ -106,17 +101,14 @@ class Cluster:
         return HostError(f"the cluster at {self._server} does not answer: {why}")
 
 
-def _loaded(body: object) -> Any:
+def _error(status: int, body: object, what: str) -> HostError:
+    """Return the server's message with advice."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     try:
-        return json.loads(text)
+        answer = json.loads(text)
+        message = answer.get("message", "") if isinstance(answer, dict) else ""
     except ValueError:
-        return {"message": text[:200]}
-
-
-def _error(status: int, answer: Any, what: str) -> HostError:
-    """Return the server's message with advice."""
-    message = answer.get("message", "") if isinstance(answer, dict) else ""
+        message = text[:200]
     advice = {
         401: "log in again, or use another kubeconfig",
         403: "request the permissions in docs/howto/use-kubernetes.md",

@@ -33,8 +33,6 @@ COMPANIONS = ("as-uid", "as-groups", "as-user-extra")  # need `as`
 
 
 class Access(NamedTuple):
-    """A cluster and its authenticated client."""
-
     server: str
     namespace: str
     client: Any  # kubernetes.client.ApiClient; its repr names no credential

@@ -241,14 +241,12 @@ def _resources(cpu: str, memory: str) -> Object | None:
         raise UsageError(f"--cpu {quote(cpu)} is not a number of cores or millicores, such as 1 or 100m")
     if memory and not _MEMORY.fullmatch(memory):
         raise UsageError(f"--memory {quote(memory)} is not a number of Ki, Mi, Gi or Ti, such as 128Mi")
-    asked = {**({"cpu": _cpu(cpu)} if cpu else {}), **({"memory": _memory(memory)} if memory else {})}
+    asked = {
+        **({"cpu": cpu.removesuffix("000m")} if cpu else {}),
+        **({"memory": _memory(memory)} if memory else {}),
+    }
     limits = {"limits": {"memory": asked["memory"]}} if memory else {}
     return {"requests": asked, **limits} if asked else None
-
-
-def _cpu(amount: str) -> str:
-    whole = amount.removesuffix("000m")
-    return whole if whole != amount and whole else amount
 
 
 def _memory(text: str) -> str:

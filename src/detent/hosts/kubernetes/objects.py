@@ -48,8 +48,6 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # faster, if PyYAM
 
 
 class Pod(NamedTuple):
-    """Settings of the pods of triggers."""
-
     image: str
     namespace: str
     program: str = "detent"

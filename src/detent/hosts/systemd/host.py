@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,13 +17,7 @@ from detent.formats.systemd.render import calendar_events
 from detent.formats.systemd.service import TRUE
 from detent.formats.systemd.units import parse_unit
 from detent.hosts.adoption import DYNAMIC_USER, Identity, Unmanaged, unmanaged_job
-from detent.hosts.base import (
-    Option,
-    Settings,
-    environment_warnings,
-    render_schedules,
-    write_atomically,
-)
+from detent.hosts.base import Option, Settings, environment_warnings, render_schedules, write_atomically
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource, resource_name
 from detent.hosts.spec_folder import KIND as SPEC
 from detent.hosts.spec_folder import SpecFolder, spec_resources
@@ -60,8 +54,6 @@ def open_host(settings: Settings) -> SystemdHost:
 
 
 class SystemdHost:
-    """The units in one directory, and the directory of specs."""
-
     name = "systemd"
 
     def __init__(self, settings: Settings, is_user: bool) -> None:
@@ -171,7 +163,9 @@ class SystemdHost:
 
     def unmanaged(self) -> list[Unmanaged]:
         ours = {unit.name for unit in self.find() if unit.job}
-        return _find_unmanaged(self._texts(), ours, self._settings.timezone)
+        texts, zone = self._texts(), self._settings.timezone
+        timers = [name for name in texts if name.endswith(".timer") and name not in ours]
+        return [entry for name in timers for entry in _entries_of(name, texts, zone)]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         advice = self._systemctl.advice()
@@ -182,12 +176,6 @@ def _user_units(settings: Settings) -> Path:
     given = settings.env.get("XDG_CONFIG_HOME", "")
     home = Path(given) if given.startswith("/") else Path("~/.config").expanduser()
     return home / "systemd" / "user"
-
-
-def _find_unmanaged(texts: Mapping[str, str], ours: Collection[str], timezone: str) -> list[Unmanaged]:
-    """Return the unmanaged timers in these unit files, with the work of their services."""
-    timers = [name for name in texts if name.endswith(".timer") and name not in ours]
-    return [entry for name in timers for entry in _entries_of(name, texts, timezone)]
 
 
 def _services_beside(timer: str, texts: Mapping[str, str]) -> list[str]:

@@ -44,7 +44,6 @@ class Systemctl:
             self._call("stop", *timers)
 
     def advice(self) -> str:
-        """Return what remains to be done by hand, or an empty text."""
         if self.is_live:
             return ""
         command = " ".join(self._words)

@@ -23,8 +23,6 @@ from detent import clock
 
 
 class Reading(NamedTuple):
-    """The server's clock, as an answer contains it."""
-
     epoch: str
     mono: float
 

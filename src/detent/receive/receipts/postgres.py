@@ -56,18 +56,18 @@ class PostgresReceipts:
 
     def _call(self, verb: str, arrival: Arrival, fields: dict[str, Any]) -> Any:
         memory, asked_at = self._clock.recall()
-        document = {**arrival._asdict(), "job": f"{arrival.app}.{arrival.job}", **fields}
+        document = {**arrival._asdict(), "job": f"{arrival.app}.{arrival.job}", "verb": verb, **fields}
         document["memory"] = memory._asdict()
-        answer = self._answer(verb, json.dumps(document))
+        answer = self._answer("begin" if verb == "begin" else "settle", json.dumps(document))
         self._clock.learn(Reading(*answer["reading"]), asked_at)
         return answer
 
-    def _answer(self, verb: str, document: str) -> Any:
+    def _answer(self, function: str, document: str) -> Any:
         """Call a function of the schema.  A deadlock has changed nothing: the call is repeated."""
         for _ in range(TRIES):
             with suppress(Conflict), self._links.link() as link, link.db.pipeline(), link.db.transaction():
                 link.db.execute(_SETTINGS)
-                call = f"SELECT {SCHEMA}.{verb}(%s::jsonb)".encode()
+                call = f"SELECT {SCHEMA}.{function}(%s::jsonb)".encode()
                 link.is_committing = True  # with the end of this block
                 return link.db.execute(call, (document,)).fetchall()[0][0]
         raise StoreUnavailable(f"the receipts in {self._links.name} are too busy: try again")

@@ -95,32 +95,22 @@ CREATE OR REPLACE FUNCTION prune(mono float8, given jsonb) RETURNS void LANGUAGE
     DELETE FROM fences WHERE seen_at < mono - (given->>'keep_s')::float8 AND (given->>'prune')::integer > 0
 $$;
 
-CREATE OR REPLACE FUNCTION renew(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Renews, finishes or releases a running fire, if it is still the caller's.
+CREATE OR REPLACE FUNCTION settle(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     here record;
+    ours tid;
 BEGIN
     SELECT * INTO here FROM arrive(given);
-    UPDATE receipts SET until = here.mono + (given->>'lease_s')::float8, held = false
+    SELECT ctid INTO ours FROM receipts
     WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
-    RETURN here.reading;
-END $$;
-
-CREATE OR REPLACE FUNCTION finish(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-    here record;
-BEGIN
-    SELECT * INTO here FROM arrive(given);
-    UPDATE receipts SET answer = given->>'answer', forget_at = here.mono + (given->>'keep_s')::float8
-    WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
-    RETURN here.reading;
-END $$;
-
-CREATE OR REPLACE FUNCTION release(given jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-    here record;
-BEGIN
-    SELECT * INTO here FROM arrive(given);
-    DELETE FROM receipts
-    WHERE job = given->>'job' AND key = given->>'key' AND owner = given->>'owner' AND answer IS NULL;
+    CASE given->>'verb'
+        WHEN 'renew' THEN
+            UPDATE receipts SET until = here.mono + (given->>'lease_s')::float8, held = false WHERE ctid = ours;
+        WHEN 'finish' THEN
+            UPDATE receipts SET answer = given->>'answer', forget_at = here.mono + (given->>'keep_s')::float8 WHERE ctid = ours;
+        WHEN 'release' THEN
+            DELETE FROM receipts WHERE ctid = ours;
+    END CASE;
     RETURN here.reading;
 END $$;

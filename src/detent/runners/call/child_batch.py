@@ -116,7 +116,6 @@ class Batch:
 
     @property
     def functions(self) -> list[str]:
-        """The first functions that were called."""
         return [*self._found][:FUNCTIONS_MAX]
 
     def run(self) -> Iterator[MessageEnd]:

@@ -30,13 +30,7 @@ BACKEND_DOWN = 69  # the status of a call that raised BackendError: EX_UNAVAILAB
 RESULT_NOT_KEPT = 65  # the status of a call whose result cannot be kept: EX_DATAERR
 REASON_MAX = 500  # characters of an exception
 ADVICE = "return less or plain values; for a task, keep_result=False drops the result"
-MACHINERY = (
-    "__main__",
-    "asyncio",
-    "importlib",
-    "contextvars",
-    "threading",
-)  # `__main__` is the program of the child
+MACHINERY = ("__main__", "asyncio", "importlib", "contextvars", "threading")  # the first: the child's program
 FIRE = "detent.runners.call.fire"
 ERRORS, TASKS = "detent.errors", "detent.app.queue.tasks"
 CO_GENERATOR, CO_ASYNC_GENERATOR = 0x20, 0x200  # as in `inspect`
@@ -44,10 +38,8 @@ GENERATOR = (
     "is a generator function: a call of it runs none of its code; return a list instead of using yield, or "
     "loop over the generator in another function"
 )
-_FIRE_NAMES = (
-    "Fire",
-    "detent.Fire",
-)  # an annotation as text may name a class that is imported for types only
+# An annotation as text may name a class that is imported for types only.
+_FIRE_NAMES = ("Fire", "detent.Fire")
 
 
 class CannotCall(Exception):
@@ -55,8 +47,6 @@ class CannotCall(Exception):
 
 
 class CallEnd(NamedTuple):
-    """How a call ended."""
-
     status: int = 0
     error: str = ""
     result: str = ""  # as JSON

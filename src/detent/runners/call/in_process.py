@@ -131,7 +131,7 @@ class InProcessCall:
         self._finish(end)
 
     def _let_cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Only when it runs: a task that is cancelled before reports nothing."""
+        """Called only once it runs: a task that is cancelled earlier reports nothing."""
         assert self._task is not None
         with _CANCELLING:
             self._cancel = partial(loop.call_soon_threadsafe, self._task.cancel)
@@ -172,9 +172,7 @@ def _create_tasks(calls: Sequence[InProcessCall]) -> None:
         one.create_task(loop)
 
 
-_CANCELLING = (
-    threading.Lock()
-)  # while a call is cancelled, and while it becomes possible or impossible to cancel
+_CANCELLING = threading.Lock()  # held while a call is cancelled, or becomes possible or impossible to cancel
 _is_async = functools.lru_cache(maxsize=1024)(is_async)
 _LOG: contextvars.ContextVar[InProcessCall | None] = contextvars.ContextVar("detent-call-log", default=None)
 

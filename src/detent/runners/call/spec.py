@@ -15,7 +15,7 @@ from detent.model import Call, Cause, Claim, Outcome
 from detent.runners.call.fire import Fire, fire_of
 from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
-from detent.runners.command import fire_env
+from detent.runners.command import attempt_id, fire_env
 
 TAGS = ("DETENT_RUN_ID", "DETENT_ATTEMPT")  # they identify the processes of a call
 SUCCEEDED = Outcome("succeeded")
@@ -125,7 +125,3 @@ def outcome_of(status: int, error: str) -> Outcome:
         cause: Cause = "backend" if status == BACKEND_DOWN else "work"
         return Outcome("rejected" if status == RESULT_NOT_KEPT else "failed", error, cause)
     return SUCCEEDED if status == 0 else Outcome("failed", f"exit {status}")
-
-
-def attempt_id(claim: Claim) -> str:
-    return f"{claim.fire.run_id}.{claim.attempt}.{claim.fence}"

@@ -20,10 +20,8 @@ Act = Callable[[], object]
 class Threads:
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        self._lock, self._idle = (
-            threading.Lock(),
-            0,
-        )  # threads that wait, less the calls that are on their way
+        self._lock = threading.Lock()
+        self._idle = 0  # threads that wait, less the calls that are on their way
         self._calls: SimpleQueue[Act] = SimpleQueue()
 
     def run(self, call: Act) -> None:

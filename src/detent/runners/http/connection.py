@@ -100,8 +100,6 @@ class _WatchedTlsSocket(WatchedSocket, ssl.SSLSocket):
 
 
 class HttpRequest(NamedTuple):
-    """A request as it is sent."""
-
     method: str
     target: str  # path and query
     headers: list[tuple[str, str]]
@@ -162,7 +160,6 @@ def read_body(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def connect(host: str, port: int, watch: Watch) -> WatchedSocket:
-    """Connect to the host."""
     watch.patience_s()  # an attempt that is over does not even connect
     return reach(look_up(host, port, watch), watch)
 
@@ -244,7 +241,6 @@ def _context(bundle: str, changed_ns: int) -> ssl.SSLContext:
 
 
 def look_up(host: str, port: int, watch: Watch) -> list[Address]:
-    """Return all addresses of a host."""
     # As bytes: for a str, getaddrinfo loads the tables of international names.
     name = host.encode("ascii")
     try:

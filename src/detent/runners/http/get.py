@@ -13,7 +13,7 @@ from detent.errors import UsageError
 from detent.manifest.secret_refs import Secret
 from detent.messages.signing import SignedRequest, sign
 from detent.runners.http.connection import HttpRequest, Interrupted, Watch, get_response, read_body
-from detent.runners.http.request import Endpoint, explain, open_socket, parse_url
+from detent.runners.http.request import Endpoint, connection_headers, explain, open_socket, parse_url
 from detent.runners.lifeline import Lifeline
 from detent.text import plural
 
@@ -38,17 +38,11 @@ def _exchange(endpoint: Endpoint, secret: Secret | None, watch: Watch, size_max:
 
 
 def _compose(endpoint: Endpoint, secret: Secret | None) -> HttpRequest:
-    signature = sign(SignedRequest("GET", endpoint.target), secret, clock.now()) if secret else ""
-    headers = [
-        ("Host", endpoint.authority),
-        ("User-Agent", "detent"),
-        ("Accept", "application/json"),
-        ("Accept-Encoding", "identity"),
-        ("Authorization", endpoint.credentials),
-        ("X-Cron-Signature", signature),
-        ("Connection", "close"),
-    ]
-    return HttpRequest("GET", endpoint.target, [pair for pair in headers if pair[1]])
+    headers = [("Accept", "application/json")]
+    if secret:
+        signature = sign(SignedRequest("GET", endpoint.target), secret, clock.now())
+        headers.append(("X-Cron-Signature", signature))
+    return HttpRequest("GET", endpoint.target, headers + connection_headers(headers, endpoint))
 
 
 def _check_status(status: int, endpoint: Endpoint) -> None:

@@ -54,8 +54,6 @@ _FRAMING = ("connection", "content-length", "expect", "transfer-encoding", "upgr
 
 
 class Endpoint(NamedTuple):
-    """The parts of a URL."""
-
     secure: bool
     host: str
     port: int
@@ -149,16 +147,13 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
 
 def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
     """Connect to the endpoint, with TLS for https."""
-    sock = _connect(endpoint, reach, watch)
-    return start_tls(sock, endpoint.host) if endpoint.secure else sock
-
-
-def _connect(endpoint: Endpoint, reach: Reach | None, watch: Watch) -> WatchedSocket:
     if reach is None:
-        return connect(endpoint.host, endpoint.port, watch)
-    from detent.runners.http.addresses import connect_within  # late: most URLs come from a manifest
+        sock = connect(endpoint.host, endpoint.port, watch)
+    else:
+        from detent.runners.http.addresses import connect_within  # late: most URLs come from a manifest
 
-    return connect_within(reach, endpoint.host, endpoint.port, watch)
+        sock = connect_within(reach, endpoint.host, endpoint.port, watch)
+    return start_tls(sock, endpoint.host) if endpoint.secure else sock
 
 
 # The request.
@@ -199,11 +194,11 @@ def _ascii_host(host: str, url: str) -> str:
 
 def _target(given: str) -> str:
     rooted = given if given.startswith("/") else "/" + given
-    return _UNSENDABLE.sub(lambda found: _percent(found[0].encode("utf-8", "surrogatepass")), rooted)
+    return _UNSENDABLE.sub(_percent, rooted)
 
 
-def _percent(octets: bytes) -> str:
-    return "".join(f"%{octet:02X}" for octet in octets)
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode("utf-8", "surrogatepass"))
 
 
 def _credentials(userinfo: str) -> str:
@@ -224,7 +219,7 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     message = SignedRequest(method, endpoint.target, body, _identity(claim))
     signature = _signature(request, claim, message, secrets, now)
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
-    headers += _connection_headers(headers, endpoint)
+    headers += connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
         headers.append(("Content-Length", str(len(body))))
     return HttpRequest(method, endpoint.target, headers, body)
@@ -298,7 +293,7 @@ def _unix(instant: datetime) -> str:
     return str(int(instant.timestamp()))
 
 
-def _connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
+def connection_headers(given: list[tuple[str, str]], endpoint: Endpoint) -> list[tuple[str, str]]:
     names = {name.lower() for name, _ in given}
     ours = [
         ("Host", endpoint.authority),
@@ -354,7 +349,6 @@ def _http_date(text: str) -> datetime | None:
 
 
 def explain(error: Exception, place: str) -> str:
-    """Return what went wrong, as a text."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     match error:
         case ConnectionRefusedError():

@@ -23,8 +23,6 @@ class Terms(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What has happened to the task so far."""
-
     main_ended: bool = False
     stopped_by: float = math.inf  # a stop was ordered: it has to be dead by then
     hung_up_at: float = math.inf
@@ -51,7 +49,6 @@ def begin(terms: Terms, seen: Seen, now: float) -> Ending | None:
 
 
 def kill_at(terms: Terms, seen: Seen, ending: Ending) -> float:
-    """Return when SIGKILL is due."""
     return min(ending.kill_by, terms.trusted_by, seen.stopped_by, seen.hung_up_at + ORPHAN_S)
 
 

@@ -24,8 +24,6 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Stat(NamedTuple):
-    """Fields of /proc/PID/stat."""
-
     state: str
     parent: int
     session: int
@@ -106,7 +104,6 @@ def environ(pid: int) -> frozenset[bytes]:
 
 
 def cgroups(pid: int) -> bytes:
-    """Return the lines that name its cgroups."""
     return _read_or_nothing(f"{PROC}/{pid}/cgroup")
 
 
@@ -117,16 +114,12 @@ def children(pid: int) -> set[int]:
         with os.scandir(f"{PROC}/{pid}/task") as threads:
             for thread in threads:
                 found.update(map(int, read(f"{thread.path}/children").split()))
-    except FileNotFoundError:
-        return _children_by_parent(pid) if stat(pid) else set()
+    except FileNotFoundError:  # this kernel does not list children, or the process is gone
+        by_parent = ((other, stat(other)) for other in processes()) if stat(pid) else ()
+        return {other for other, seen in by_parent if seen and seen.parent == pid}
     except (ProcessLookupError, PermissionError):
         return found
     return found
-
-
-def _children_by_parent(pid: int) -> set[int]:
-    """For a kernel that does not list children."""
-    return {other for other in processes() if (seen := stat(other)) and seen.parent == pid}
 
 
 def descendants(pids: Iterable[int]) -> set[int]:

@@ -283,17 +283,15 @@ class Warden:
             self._children.cancel(message["id"])
 
     def _guard_all(self, message: dict[str, Any]) -> None:
-        orders = [GuardOrder(*fields) for fields in message["orders"]]
-        self.report("guarded", ids=[order.id for order in orders if self._guard(order)])
-
-    def _guard(self, order: GuardOrder) -> bool:
-        lane_fd = self.take_lane(order, order.trusted_by)
-        if lane_fd is None:
-            return False
-        guard = GuardTask(order, NodeTree(order.pid))
-        guard.lane_fd = lane_fd
-        self.tasks.add(guard, kernel.boottime())
-        return True
+        ids = []
+        for order in (GuardOrder(*fields) for fields in message["orders"]):
+            lane_fd = self.take_lane(order, order.trusted_by)
+            if lane_fd is not None:
+                guard = GuardTask(order, NodeTree(order.pid))
+                guard.lane_fd = lane_fd
+                self.tasks.add(guard, kernel.boottime())
+                ids.append(order.id)
+        self.report("guarded", ids=ids)
 
     def _release(self, message: dict[str, Any]) -> None:
         for id in message["ids"]:

@@ -17,7 +17,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Output:
-    """The file is created by `begin`, or by the first `write`."""
+    """The file is created by the first `write`."""
 
     def __init__(self, path: str) -> None:
         self.tail = b""
@@ -25,12 +25,9 @@ class Output:
         self._fd, self._size = -1, 0
         self._is_begun = False
 
-    def begin(self) -> None:
+    def write(self, data: bytes) -> None:
         if not self._is_begun:
             self._fd, self._is_begun = self._open(), True
-
-    def write(self, data: bytes) -> None:
-        self.begin()
         self.tail = (self.tail + data)[-TAIL_MAX:]
         while data and self._fd >= 0:
             written = self._write(data[: SEGMENT_MAX - self._size])

@@ -118,7 +118,6 @@ class Pool:
         self._mean_s, self._answered_at = 1.0, 0.0  # how long calls take: a guess, until some have ended
 
     def learn(self, took_s: float, now: float) -> None:
-        """A call was answered."""
         self._mean_s += (took_s - self._mean_s) / 8
         self._answered_at = now
 

@@ -26,8 +26,6 @@ LEAVE = b"DETENT_CHILDREN=leave"  # in the environment of a task whose children 
 
 
 class ProcessTree(Protocol):
-    """All processes of one task."""
-
     def signal(self, signum: int) -> None: ...
 
     def is_empty(self) -> bool:
@@ -35,9 +33,10 @@ class ProcessTree(Protocol):
 
     def remove(self) -> bool:
         """Clean up after the last process.  False: try again later."""
+        return True
 
 
-class NodeTree:
+class NodeTree(ProcessTree):
     """The node, for a call that runs in the node itself."""
 
     def __init__(self, pid: int) -> None:
@@ -50,9 +49,6 @@ class NodeTree:
 
     def is_empty(self) -> bool:
         return os.getppid() != self._pid
-
-    def remove(self) -> bool:
-        return True
 
 
 class Orphan(NamedTuple):
@@ -99,7 +95,7 @@ def _look_at(pid: int) -> Orphan:
     return Orphan(tag, stat.session, stat.started)
 
 
-class DescentTree:
+class DescentTree(ProcessTree):
     """The processes of one task without a cgroup: its main process, its orphans, and their descendants."""
 
     def __init__(self, tracker: OrphanTracker, main: int, tag: frozenset[bytes], *, leaves: bool) -> None:
@@ -111,9 +107,6 @@ class DescentTree:
 
     def is_empty(self) -> bool:
         return not self._roots(self._tracker.found())
-
-    def remove(self) -> bool:
-        return True
 
     def members(self) -> set[int]:
         main = {self._main} & kernel.children(os.getpid())
@@ -159,8 +152,9 @@ class CallDescentTree(DescentTree):
         return kernel.ticks()
 
 
-class CallTree:
+class CallTree(ProcessTree):
     """The processes that a call has started, and its child, unless that is spared for the next call.
+    Its cgroup belongs to the child.
 
     If one of them has to be killed, the child is killed too: its state would be uncertain."""
 
@@ -194,9 +188,6 @@ class CallTree:
             found.discard(self._child)
         return {pid for pid in found if not kernel.is_over(pid)}
 
-    def remove(self) -> bool:
-        return True  # the cgroup belongs to the child
-
 
 class CgroupTree:
     """The processes of one task in its cgroup, and those that left it."""
@@ -215,7 +206,7 @@ class CgroupTree:
         return self._pool.put(self._cgroup)
 
 
-class ProcessGroupTree:
+class ProcessGroupTree(ProcessTree):
     """The process group of the main process: all that is known without /proc."""
 
     def __init__(self, main: int) -> None:
@@ -231,6 +222,3 @@ class ProcessGroupTree:
         except (ProcessLookupError, PermissionError):
             return True
         return False
-
-    def remove(self) -> bool:
-        return True

@@ -24,12 +24,7 @@ from .host_locks import LANE_FD, NO_LANE
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # the exit statuses of a shell
 NODE_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # the warden ignores them
-CHANGED_SIGNALS = (
-    *NODE_SIGNALS,
-    signal.SIGCHLD,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-)  # Python changes the last two
+CHANGED_SIGNALS = (*NODE_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)  # the last two: by Python
 NO_INPUT = -1
 _FAILURE_FD = 3
 _OPEN_MAX = os.sysconf("SC_OPEN_MAX")
@@ -56,8 +51,6 @@ class CommandOrder(NamedTuple):
 
 
 class Spawned(NamedTuple):
-    """A process that was started."""
-
     pid: int
     output_fd: int  # non-blocking
     failure_fd: int = -1  # non-blocking; has a message if exec failed
@@ -65,8 +58,6 @@ class Spawned(NamedTuple):
 
 
 class Failure(Exception):
-    """Why a command could not be started."""
-
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status, self.text = status, text
@@ -176,9 +167,8 @@ def _posix_spawn(command: Prepared, output_fd: int, path: bytes) -> int:
 
 def _fork(command: Prepared, target: SpawnTarget | None, output_fd: int, failure_fd: int) -> int:
     parent = os.getpid()
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, NODE_SIGNALS
-    )  # pending for the child, which does not ignore them
+    # Blocked signals stay pending for the child, which does not ignore them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, NODE_SIGNALS)
     try:
         pid = os.fork()
         if pid == 0:
@@ -202,7 +192,7 @@ def _run_child(command: Prepared, target: SpawnTarget | None, parent: int, fds: 
         if command.order.user:
             kernel.die_with_parent()  # the change of user has reset it
         if os.getppid() == parent:
-            _start_first(command, functools.partial(_execute, command))
+            _start_first(command, lambda path: os.execve(path, command.words, command.env))
     except Failure as why:
         failure = why
     except BaseException as error:
@@ -210,10 +200,6 @@ def _run_child(command: Prepared, target: SpawnTarget | None, parent: int, fds: 
     finally:
         os.write(_FAILURE_FD, f"{failure.status} {failure.text}".encode("utf-8", "replace")[:_MESSAGE_MAX])
         os._exit(failure.status)
-
-
-def _execute(command: Prepared, path: bytes) -> int:
-    os.execve(path, command.words, command.env)
 
 
 def _take_descriptors(output_fd: int, failure_fd: int, lane_fd: int, input_fd: int) -> None:

@@ -56,7 +56,6 @@ class WardenTask:
         self.on_change(self)
 
     def check(self, now: float) -> None:
-        """Send the signals that are due."""
         if self._ending is None:
             self._ending = deadlines.begin(self._terms, self._seen, now)
             if self._ending:
@@ -109,8 +108,6 @@ class CommandTask(WardenTask):
 
 
 class CallOrder(NamedTuple):
-    """A call for a child."""
-
     id: str
     pool: str
     request: bytes  # only the child reads it
