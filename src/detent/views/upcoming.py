@@ -16,6 +16,8 @@ from detent.views.json_records import names_record
 from detent.views.lookup import find_job
 from detent.views.pauses import Pause
 
+FOREVER = datetime.max.replace(tzinfo=UTC)
+
 
 class Upcoming(NamedTuple):
     due_at: datetime
@@ -36,11 +38,10 @@ def instants_of(
     name = job.name.partition("/")[0]
     timezone = json.loads(manifest.canonical[name])["timezone"]
     pause = pauses.get(find_job(manifest, job.name))
-    while (due_at := job.schedule.after(since)) is not None:
+    for due_at in job.schedule.between(since, FOREVER):
         paused = pause is not None and pause.holds_at(due_at)
         notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
         yield Upcoming(due_at, name, timezone, "; ".join(filter(None, notes)), paused)
-        since = due_at
 
 
 def upcoming_record(one: Upcoming) -> dict[str, Any]:
