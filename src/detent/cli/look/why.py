@@ -206,9 +206,9 @@ def _attempt(one: Attempt, row: Row, subject: Subject) -> tuple[str, ...]:
     return str(one.number), started, took, one.node, one.outcome.kind, one.outcome.reason
 
 
-def _time(instant: datetime, beside: datetime, subject: Subject) -> str:
-    """The wall-clock time, with the date if it differs from that of `beside`."""
-    wall, other = _wall(instant, subject.timezone), _wall(beside, subject.timezone)
+def _time(instant: datetime, reference: datetime, subject: Subject) -> str:
+    """The wall-clock time, with the date if it differs from that of `reference`."""
+    wall, other = _wall(instant, subject.timezone), _wall(reference, subject.timezone)
     return f"{wall:%H:%M:%S}" if wall.date() == other.date() else f"{wall:%Y-%m-%d %H:%M:%S}"
 
 
