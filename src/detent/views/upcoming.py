@@ -10,13 +10,11 @@ from zoneinfo import ZoneInfo
 
 from detent.manifest.check import Manifest
 from detent.model import Job
-from detent.schedules.timetable import notes_for
+from detent.schedules.timetable import FOREVER, notes_for
 from detent.views.formatting import iso
 from detent.views.json_records import names_record
 from detent.views.lookup import find_job
 from detent.views.pauses import Pause
-
-FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Upcoming(NamedTuple):

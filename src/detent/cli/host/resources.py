@@ -43,7 +43,7 @@ def _found_record(one: Found) -> dict[str, object]:
 
 
 def show_resources(args: argparse.Namespace) -> int:
-    found = [one for one in _find(args) if not args.job or args.job in _names(one.job)]
+    found = [one for one in _find(args) if _is_chosen(one.job, args)]
     if args.output == "json":
         write_json([_found_record(one) for one in found])
         return 0
@@ -55,15 +55,14 @@ def show_resources(args: argparse.Namespace) -> int:
     return 0
 
 
-def _names(job: str) -> tuple[str, str]:
-    return job, job.partition(".")[2]
+def _is_chosen(job: str, args: argparse.Namespace) -> bool:
+    return not args.job or args.job in (job, job.partition(".")[2])
 
 
 def show_changes(args: argparse.Namespace) -> int:
-    records = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
-    if args.job:
-        records = [one for one in records if args.job in _names(one["job"])]
-    records, heads = records[: args.count], ("time", "verb", "action", "name", "where", "user")
+    known = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
+    records = [one for one in known if _is_chosen(one["job"], args)][: args.count]
+    heads = ("time", "verb", "action", "name", "where", "user")
     of = f" of {quote(args.job)}" if args.job else ""
     table = Table(heads, [[str(one[head]) for head in heads] for one in records])
     nothing = f"--host {args.host}: nothing{of} has been changed from here yet"

@@ -15,12 +15,12 @@ from detent.cli.host.resources import show_resources
 from detent.cli.tables import Table, say, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
+from detent.schedules.timetable import FOREVER
 from detent.text import plural
 from detent.views.formatting import printable
 from detent.views.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
 from detent.views.lookup import find_job, job_of
 from detent.views.pauses import pause_text
-from detent.views.upcoming import FOREVER
 
 EXAMPLE = "detent show backup, detent show -f detent.yaml --canonical"
 NEXT_SHOWN = 3

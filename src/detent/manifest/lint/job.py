@@ -5,7 +5,7 @@ the manifest and the calendar.  Paths are relative to the job (`schedules/0`).
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import combinations, islice, pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from detent.manifest.problems import Problem
 from detent.schedules.timetable import (
     AT_BOOT,
     DAY_S,
+    FOREVER,
     Every,
     Timetable,
     combine,
@@ -34,7 +35,6 @@ SCHEDULES_COMPARED = 20
 MEETINGS_SOUGHT = 500  # steps of the search for an instant that two schedules share
 DEADLINE_LOW_S = 5.0  # a busy store or a takeover by another node delays a start by about this much
 
-FOREVER = datetime.max.replace(tzinfo=UTC)
 _TICK = timedelta(seconds=1)
 _CALENDAR = {DAY_S: "@daily", 7 * DAY_S: "@weekly"}
 
