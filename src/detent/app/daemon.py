@@ -97,12 +97,9 @@ def run(options: DaemonOptions, style: Style) -> int:
 
 def _run(options: DaemonOptions, emit: Emit, mask: Mask) -> int:
     manifest, env = options.load(), options.env
-    found = (
-        options.warn(manifest)
-        if options.warn
-        else [format_problem(one, options.name) for one in manifest.warnings]
-    )
-    for warning in found:  # before the store is opened: a warning may be about it
+    own = [format_problem(one, options.name) for one in manifest.warnings]
+    # Before the store is opened: a warning may be about it.
+    for warning in options.warn(manifest) if options.warn else own:
         emit("manifest-warning", app=manifest.app, error=warning)
     telemetry = open_telemetry(options.telemetry, manifest.app, env, emit)
     try:

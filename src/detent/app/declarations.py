@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from detent.app import local_functions
 from detent.errors import UsageError
+from detent.manifest.fields import HOOKS
 from detent.manifest.problems import ManifestError, Problem
 from detent.manifest.rules import address_of
 from detent.model import CatchUp, Concurrency, Isolation, OnLost
@@ -121,11 +122,8 @@ def declare(
         return _declare_message(function, document | {"policy": policy}, options["enqueue"], where)
     if policy:
         document["policy"] = policy
-    document["call"] = path = path_of(function)
-    if not path:
-        document["call"] = local_functions.register(app, str(document["name"]), function)
-        document.setdefault("isolation", "thread")
-    _check(function, document, where)
+    document["call"] = checked_path(app, function, document, where)
+    _check_arguments(function, document, where)
     return Declared(document, where, frozenset(options))
 
 
@@ -135,9 +133,8 @@ def _declare_message(
     """Declare a job that pushes a message of this task.  Options of the task are the defaults of the job."""
     task = getattr(function, "task", None)
     if task is None:
-        raise UsageError(
-            f"{where}: {document['name']}: enqueue= is for tasks: put @app.task(…) below @app.job(…)"
-        )
+        advice = "enqueue= is for tasks: put @app.task(…) below @app.job(…)"
+        raise UsageError(f"{where}: {document['name']}: {advice}")
     args, retries = document.pop("args", []), task.policy.retries
     try:
         function.parameters.item_text(args)
@@ -209,7 +206,7 @@ def main_module() -> str:
     return str(name)
 
 
-def check_function(function: Callable[..., Any], name: str, where: Location) -> None:
+def _check_function(function: Callable[..., Any], name: str, where: Location) -> None:
     """Raise if a call of the function cannot work."""
     if is_generator(function):
         raise UsageError(f"{where}: {name}: the function {GENERATOR}")
@@ -229,9 +226,17 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
         return []
 
 
-def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], where: Location) -> None:
-    """`call` is the name, the import path and the isolation."""
-    name, path, isolation = call
+def checked_path(
+    app: str, function: Callable[..., Any], options: dict[str, Any], where: Location, prefix: str = ""
+) -> str:
+    """Return the path by which nodes call the function, or raise if a call cannot work.  A function that
+    other processes cannot import gets a path in this process, and by default runs in a thread."""
+    name, path = options["name"], path_of(function)
+    _check_function(function, name, where)
+    if not path:
+        path = local_functions.register(app, f"{prefix}{name}", function)
+        options.setdefault("isolation", "thread")
+    isolation = options.get("isolation", "process")
     if isolation == "process" and path.startswith(local_functions.__name__):
         raise UsageError(
             f"{where}: {name}: another process cannot import this function; define it at module level, "
@@ -239,12 +244,10 @@ def check_isolation(function: Callable[..., Any], call: tuple[str, str, str], wh
         )
     if isolation == "loop" and not is_async(function):
         raise UsageError(f'{where}: {name}: isolation="loop" is for async functions; choose "thread"')
+    return path
 
 
-def _check(function: Callable[..., Any], document: Mapping[str, Any], where: Location) -> None:
-    name, isolation = document["name"], document.get("isolation", "process")
-    check_function(function, name, where)
-    check_isolation(function, (name, document["call"], isolation), where)
+def _check_arguments(function: Callable[..., Any], document: Mapping[str, Any], where: Location) -> None:
     args = document.get("args", [])
     if not isinstance(args, list | dict):
         return  # the manifest checker reports it
@@ -252,19 +255,17 @@ def _check(function: Callable[..., Any], document: Mapping[str, Any], where: Loc
         given, named = bind(function, args, lambda: None)  # type: ignore[arg-type, return-value]
         inspect.signature(function).bind(*given, **named)
     except TypeError as error:
-        raise UsageError(f"{where}: {name}: {error}; args= has the arguments of a job's function") from None
+        why = f"{error}; args= has the arguments of a job's function"
+        raise UsageError(f"{where}: {document['name']}: {why}") from None
     except ValueError:  # some built-in functions have no signature
         return
 
 
 def with_locations(error: ManifestError, app: Location, jobs: Sequence[Declared]) -> ManifestError:
     """The error with the file and line of each declaration that is wrong."""
-    locations = [_location_of(problem, app, jobs) for problem in error.problems]
-    placed = [
-        problem._replace(file=where.file, line=where.line)
-        for problem, where in zip(error.problems, locations, strict=True)
-    ]
-    return ManifestError(placed, locations[0].file)
+    where = [_location_of(problem, app, jobs) for problem in error.problems]
+    placed = [one._replace(**at._asdict()) for one, at in zip(error.problems, where, strict=True)]
+    return ManifestError(placed, where[0].file)
 
 
 def _location_of(problem: Problem, app: Location, jobs: Sequence[Declared]) -> Location:
@@ -278,15 +279,12 @@ def refuse_process_options(jobs: Sequence[Declared]) -> None:
     for one in jobs:
         wants = sorted(one.options & {"work_dir", "env", "user"})
         wants += ['isolation="process"'] if one.document.get("isolation") == "process" else []
-        wants += [name for name in _HOOKS if _has_command(one.document.get(name))]
+        wants += [name for name in HOOKS if _has_command(one.document.get(name))]
         if wants:
             raise UsageError(
                 f"{one.where}: {one.document['name']} needs a process of its own ({wants[0]}), and "
                 "app.start() runs jobs within this one: remove that option, or use `detent run` or app.run()"
             )
-
-
-_HOOKS = ("on_success", "on_failure", "on_skip", "on_late")
 
 
 def _has_command(hook: Any) -> bool:

@@ -136,8 +136,8 @@ class Lock:
 
     async def __aenter__(self) -> HeldLock:
         self._refuse_twice()
-        loop, waiter = asyncio.get_running_loop(), _Waiter(asyncio.get_running_loop())
-        entering = in_thread(loop, partial(_enter, self._app, self._name, self._options, waiter))
+        waiter = _Waiter(asyncio.get_running_loop())
+        entering = in_thread(partial(_enter, self._app, self._name, self._options, waiter))
         try:
             self._acquired = await asyncio.shield(entering)
         except asyncio.CancelledError:
@@ -149,19 +149,17 @@ class Lock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.shield(
-            in_thread(asyncio.get_running_loop(), partial(self.__exit__, kind, error, trace))
-        )
+        await asyncio.shield(in_thread(partial(self.__exit__, kind, error, trace)))
 
     def _refuse_twice(self) -> None:
         if self._acquired:
-            raise UsageError(
-                f"the lock {quote(self._name)} is acquired already: call app.lock() for each `with`"
-            )
+            advice = "call app.lock() for each `with`"
+            raise UsageError(f"the lock {quote(self._name)} is acquired already: {advice}")
 
 
-def in_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> asyncio.Future[T]:
+def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
     """Run it in a new thread: an executor has few threads, and all of them could wait for the same lock."""
+    loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(set_it: Callable[[], None]) -> None:
@@ -242,9 +240,8 @@ def _enter(app: Detent, name: str, options: LockOptions, waiter: _Waiter) -> _Ac
         waited = f"timed out after {options.timeout_s or 0:g} s"
         raise LockTimeout(f"the lock {quote(name)} of {app.name} is held by another caller: {waited}")
     claim, sent = granted
-    return _Acquired(
-        client.session, claim, HeldLock(name, claim, sent, partial(waiter.report_loss, options.on_loss))
-    )
+    held = HeldLock(name, claim, sent, partial(waiter.report_loss, options.on_loss))
+    return _Acquired(client.session, claim, held)
 
 
 class _LockClient:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from detent.cli.tables import is_terminal
 from detent.views.formatting import iso, local_time, relative
@@ -13,18 +15,16 @@ from detent.views.formatting import iso, local_time, relative
 WIDTH_LOW, WIDTH_MAX = 40, 110  # narrower or wider lines are hard to read
 
 
-def time_cell(instant: datetime | None, now: datetime) -> str:
+def time_cell(
+    instant: datetime | None, now: datetime, shown: Callable[[datetime, datetime], str] = local_time
+) -> str:
     """An instant in a table: local time for people, UTC for programs."""
     if instant is None:
         return ""
-    return local_time(instant, now) if is_terminal() else iso(instant) or ""
+    return shown(instant, now) if is_terminal() else iso(instant) or ""
 
 
-def relative_cell(instant: datetime | None, now: datetime) -> str:
-    """As `time_cell`, but for people only how far away it is."""
-    if instant is None:
-        return ""
-    return relative(instant, now) if is_terminal() else iso(instant) or ""
+relative_cell = partial(time_cell, shown=relative)  # for people, how far away it is
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> str:

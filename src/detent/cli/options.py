@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from detent.errors import UsageError
@@ -33,19 +34,14 @@ def add_count(parser: ArgumentParser, default: int, about: str) -> None:
     parser.add_argument("-n", type=count, default=default, dest="count", metavar="N", help=about)
 
 
-def count(text: str) -> int:
-    return _whole(text, COUNT_MAX)
-
-
-def keep(text: str) -> int:
-    return _whole(text, KEEP_MAX)
-
-
-def _whole(text: str, most: int) -> int:
+def _whole(most: int, text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= number <= most:
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
     return number
+
+
+count, keep = partial(_whole, COUNT_MAX), partial(_whole, KEEP_MAX)
 
 
 def instant(text: str) -> datetime:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.views.formatting import printable
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.table import Table as RichTable
 
 _COLOURS = {
@@ -30,7 +32,6 @@ _COLOURS = {
 _COLOURED = ("outcome", "last", "state", "since")  # columns whose first word is coloured
 LAST_LOW = 20  # characters: the last column is not wrapped narrower than this
 GAP = 2  # between columns
-_KEPT = ("job", "fire", "due", "next", "outcome")  # columns that are never wrapped
 
 
 def is_terminal() -> bool:
@@ -48,22 +49,34 @@ def write_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
 
 
-def write_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    kept: Sequence[str] = _KEPT,
-    spare: Sequence[str] = (),
-) -> None:
-    """Columns in `kept` are never wrapped; a narrow terminal drops those in `spare`, the first one first."""
-    named, cells = drop_empty_columns(heads, rows)
+class Table(NamedTuple):
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kept: Sequence[str] = ("job", "fire", "due", "next", "outcome")  # columns that are never wrapped
+    spare: Sequence[str] = ()  # columns that a narrow terminal drops, the first one first
+
+
+def write_found(args: argparse.Namespace, records: Iterable[Any], table: Table, nothing: str) -> int:
+    """Write the records as JSON, or the table; if it has no rows, the note `nothing`."""
+    if args.output == "json":
+        write_json([*records])
+    elif table.rows:
+        write_table(table)
+    elif nothing:
+        say(nothing)
+    return 0
+
+
+def write_table(table: Table) -> None:
+    heads, cells = drop_empty_columns(table.heads, table.rows)
     if is_terminal():
         from rich.console import Console  # slow to import
 
         console = Console(highlight=False, markup=False)
-        named, cells = drop_spare_columns(named, cells, spare, console.width)
-        console.print(rich_table(named, cells, kept))
+        heads, cells = drop_spare_columns(heads, cells, table.spare, console.width)
+        console.print(rich_table(heads, cells, table.kept))
     else:
-        print("\n".join(align_columns(named, cells)))
+        print("\n".join(align_columns(heads, cells)))
 
 
 def drop_empty_columns(

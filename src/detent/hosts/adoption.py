@@ -16,7 +16,7 @@ from detent.errors import UsageError
 from detent.manifest.spec import Spec
 from detent.model import Call, Command, Schedule
 from detent.schedules.host_fields import SPAN_FROM_S
-from detent.schedules.timetable import EPOCH, Timetable, combine, parse_schedule
+from detent.schedules.timetable import EPOCH, FOREVER, Timetable, combine, parse_schedule
 
 COMPARED = 200  # instants
 DYNAMIC_USER = "a dynamic user"  # systemd creates it for each start
@@ -140,4 +140,4 @@ def _user_of(entry: Unmanaged, spec: Spec) -> str:
 
 def _first(schedule: Schedule | Timetable) -> list[datetime]:
     since = EPOCH + timedelta(seconds=SPAN_FROM_S)
-    return list(islice(schedule.between(since, datetime.max.replace(tzinfo=EPOCH.tzinfo)), COMPARED))
+    return list(islice(schedule.between(since, FOREVER), COMPARED))

@@ -258,11 +258,11 @@ def convert_units(paths: Sequence[Path], env: Mapping[str, str]) -> Converted:
         files += sorted(timers)
     texts: dict[str, str] = {}
     for file in files:
-        for beside in [file, *_services_beside(file)]:
-            if beside.name not in texts and (beside.is_file() or beside == file):
-                texts[beside.name] = read_text(beside)
-                drop_ins = sorted(beside.with_name(f"{beside.name}.d").glob("*.conf"))
-                texts.update((f"{beside.name}.d/{drop.name}", read_text(drop)) for drop in drop_ins)
+        for unit in [file, *_services_beside(file)]:
+            if unit.name not in texts and (unit.is_file() or unit == file):
+                texts[unit.name] = read_text(unit)
+                drop_ins = sorted(unit.with_name(f"{unit.name}.d").glob("*.conf"))
+                texts.update((f"{unit.name}.d/{drop.name}", read_text(drop)) for drop in drop_ins)
     timezone, warnings = local_timezone(env)
     converted = convert_systemd(texts, timezone, app_name(paths[0].stem))
     return converted._replace(warnings=warnings + converted.warnings)

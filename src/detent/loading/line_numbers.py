@@ -5,7 +5,9 @@ its key, `schedules/1` the line of its item.
 """
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 
 _BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")  # JSON has no comments, but also no # outside a string
 _STRING = re.compile(
@@ -38,30 +40,25 @@ class LineIndex:
         self._skip()
         match self._text[self._at]:
             case "{":
-                self._table(path)
+                for _ in self._members("}"):
+                    self._pair(path)
             case "[":
-                self._array(path)
+                for index in self._members("]"):
+                    item = _join(path, str(index))
+                    self.lines.setdefault(item, self._now())
+                    self._value(item)
             case '"' | "'":
                 self._take(_STRING)
             case _:
                 self._take(_BARE_VALUE)
 
-    def _table(self, path: str) -> None:
+    def _members(self, end: str) -> Iterator[int]:
+        """Yield the index of each member of a list or mapping when the scanner is at it."""
         self._at += 1
-        while self._next() != "}":
-            self._pair(path)
-            if self._next() == ",":
-                self._at += 1
-        self._at += 1
-
-    def _array(self, path: str) -> None:
-        self._at += 1
-        index = 0
-        while self._next() != "]":
-            item = _join(path, str(index))
-            self._note(item)
-            self._value(item)
-            index += 1
+        for index in count():
+            if self._next() == end:
+                break
+            yield index
             if self._next() == ",":
                 self._at += 1
         self._at += 1
@@ -123,9 +120,6 @@ class LineIndex:
         inside = f"{path}/{self._elements[path]}" if path in self._elements else path
         self.lines.setdefault(inside, line)
         return inside
-
-    def _note(self, path: str) -> None:
-        self.lines.setdefault(path, self._now())
 
     def _now(self) -> int:
         self._line += self._text.count("\n", self._counted, self._at)

@@ -7,7 +7,7 @@ secret; `{{name}}` in a title or body is a value of the fire.
 import re
 from typing import Any, NamedTuple
 
-from detent.manifest.placeholders import OPEN, names_in, placeholder_fault, split_text
+from detent.manifest.placeholders import OPEN, fill_in, names_in, placeholder_fault, split_text
 from detent.manifest.webhooks import NAMES as HOOK_NAMES
 from detent.manifest.webhooks import values_of
 from detent.model import Alert, Fire
@@ -99,10 +99,8 @@ def link_of(dashboard_url: str, fire: Fire) -> str:
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:
-    parts = split_text(text)
-    found = [values.get(name) for name in parts[1::2]]
-    parts[1::2] = ["" if value is None else str(value) for value in found]
-    return "".join(parts)
+    found = {name: str(value) for name, value in values.items() if value is not None}
+    return fill_in(text, lambda name: found.get(name, ""))
 
 
 def _level(values: dict[str, Any]) -> str:

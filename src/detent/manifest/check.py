@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from detent.manifest.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
-from detent.manifest.jobs import JobMaker, JobSettings
+from detent.manifest.jobs import JobMaker, JobSettings, model_fields
 from detent.manifest.problems import INVALID, Findings, Problem
 from detent.manifest.rules import apply_defaults, check_rules
 from detent.model import Job
@@ -81,7 +81,7 @@ def check_manifest(
     clean = MANIFEST[version].check(top, "", findings)
     MANIFEST[version].check_required(document, "", findings)
     own = _machine_of(clean)
-    node = NodeSettings() if findings.found else _node_settings({**machine.node, **own.node})
+    node = NodeSettings() if findings.found else NodeSettings(**model_fields({**machine.node, **own.node}))
     url = own.dashboard_url or machine.dashboard_url
     reader = _Jobs(version, clean, JobSettings(node.grace_s, url), findings)
     if "jobs" in document:
@@ -223,12 +223,6 @@ def _machine_of(clean: Mapping[str, Any]) -> Machine:
         secrets=clean.get("secrets", {}),
         dashboard_url="" if clean.get("dashboard_url") in (None, INVALID) else clean["dashboard_url"],
     )
-
-
-def _node_settings(given: Mapping[str, Any]) -> NodeSettings:
-    seconds = {"drain_seconds": "drain_s", "grace_seconds": "grace_s"}
-    settings: dict[str, Any] = {seconds.get(name, name): value for name, value in given.items()}
-    return NodeSettings(**settings)
 
 
 def canonical_text(manifest: Manifest) -> str:

@@ -91,11 +91,9 @@ def _hook_fault(hook: Any) -> Fault:
         return address_fault(hook)
     if hook.startswith("-"):
         return "a list here is a list of hooks", "for the words of one command write [[program, word, …]]"
-    if hook.startswith(("http://", "https://")):
-        return (
-            _url_fault(hook) if re.fullmatch(_URL, hook) else (f"{quote(hook)} is not a URL with a host", "")
-        )
-    return OK
+    if not hook.startswith(("http://", "https://")):
+        return OK
+    return _url_fault(hook) if re.fullmatch(_URL, hook) else (f"{quote(hook)} is not a URL with a host", "")
 
 
 def _mapping_fault(hook: Any) -> Fault:
@@ -169,23 +167,25 @@ def _hooks_shape() -> ListOf:
 
 
 def _record(
-    first: tuple[Field, ...], added: tuple[Field, ...] = (), required: tuple[str, ...] = (), version: int = 2
+    version: int, first: tuple[Field, ...], added: tuple[Field, ...], required: tuple[str, ...] = ()
 ) -> Record:
     """Return a record with the fields of version 1 and, for version 2, the fields that it added."""
-    later = (field._replace(since=2) for field in added) if version > 1 else ()
+    later = _new_record(*added).fields if version > 1 else ()
     return Record((*first, *later), required)
 
 
+def _new_record(*fields: Field, required: tuple[str, ...] = ()) -> Record:
+    """Return a record that version 2 added."""
+    return Record((field._replace(since=2) for field in fields), required)
+
+
 _ADDRESS = Checked(Text(high=8000, low=1, allowed="an address", secret=True), _address_fault)
-HOOK_MAPPING = _record(
-    (),
-    (
-        Field("url", _URL_SHAPE, about="of a webhook: http:// or https:// with a host"),
-        Field("headers", _HEADERS, {}, "of a webhook: sent with the request"),
-        Field("body", Text(high=BODY_MAX), "", "with {{placeholders}}; empty: the default"),
-        Field("to", _ADDRESS, about="of an alert: slack://…, mailto://… or another address of Apprise"),
-        Field("title", Text(high=1000), "", "of an alert, with {{placeholders}}; empty: the default"),
-    ),
+HOOK_MAPPING = _new_record(
+    Field("url", _URL_SHAPE, about="of a webhook: http:// or https:// with a host"),
+    Field("headers", _HEADERS, {}, "of a webhook: sent with the request"),
+    Field("body", Text(high=BODY_MAX), "", "with {{placeholders}}; empty: the default"),
+    Field("to", _ADDRESS, about="of an alert: slack://…, mailto://… or another address of Apprise"),
+    Field("title", Text(high=1000), "", "of an alert, with {{placeholders}}; empty: the default"),
 )
 REQUEST = Record(
     (
@@ -196,15 +196,12 @@ REQUEST = Record(
     ),
     required=("url",),
 )
-ENQUEUE = _record(
-    (),
-    (
-        Field("queue", NAME_SHAPE, "default", "the queue of the message"),
-        Field("task", _TASK, about="the task to run"),
-        Field("args", Arguments(ARGUMENTS_MAX), [], "a list, or a mapping by name"),
-        Field("priority", Choice(("high", "normal", "low")), "normal", "within its queue"),
-        Field("expires_seconds", Number(0, YEAR_S), 0, "a message that starts later is missed; 0: no limit"),
-    ),
+ENQUEUE = _new_record(
+    Field("queue", NAME_SHAPE, "default", "the queue of the message"),
+    Field("task", _TASK, about="the task to run"),
+    Field("args", Arguments(ARGUMENTS_MAX), [], "a list, or a mapping by name"),
+    Field("priority", Choice(("high", "normal", "low")), "normal", "within its queue"),
+    Field("expires_seconds", Number(0, YEAR_S), 0, "a message that starts later is missed; 0: no limit"),
     required=("task",),
 )
 
@@ -223,7 +220,7 @@ def _retries(version: int) -> Record:
         Field("on_status", statuses, [], "more HTTP statuses to retry"),
         Field("on_exit_codes", codes, [], "the only exit codes to retry"),
     )
-    return _record(first, added, version=version)
+    return _record(version, first, added)
 
 
 def _policy(version: int) -> Record:
@@ -244,7 +241,7 @@ def _policy(version: int) -> Record:
         Field("claim_seconds", Number(CLAIM_MIN_S, DAY_S), 30, "lifetime of a claim unless renewed"),
         Field("dst", Choice(("vixie", "skip", "twice", "utc")), "vixie", "how clock changes affect fires"),
     )
-    return _record(first, added, version=version)
+    return _record(version, first, added)
 
 
 def _auth(version: int) -> Record:
@@ -254,7 +251,7 @@ def _auth(version: int) -> Record:
     references = ListOf(reference, low=0, high=8, noun="secret reference")
     first = (Field("secret_refs", references, [], "the secrets; the first one signs"),)
     added = (Field("scheme", Choice(("cron", "standard-webhooks")), "cron", "the format of the signature"),)
-    return _record(first, added, ("secret_refs",), version)
+    return _record(version, first, added, ("secret_refs",))
 
 
 def _job(version: int) -> Record:
@@ -269,21 +266,14 @@ def _job(version: int) -> Record:
         Field("policy", _policy(version), {}, "how its fires run"),
         Field("auth", _auth(version), {}, "how requests are signed"),
     )
-    return _record(first, _work_fields() + _further_fields(), ("name",), version)
+    return _record(version, first, _work_fields() + _further_fields(), ("name",))
 
 
 def _work_fields() -> tuple[Field, ...]:
-    variable = Text(
-        high=200,
-        pattern="(?!DETENT_)[A-Za-z_][A-Za-z0-9_]*",
-        allowed="a variable's name (DETENT_… are ours)",
-        expands=False,
-    )
-    function = Text(
-        high=500,
-        pattern=f"{_DOTTED}:{_DOTTED}",
-        allowed="a function as package.module:function, like billing.jobs:send_invoices",
-    )
+    name, allowed = "(?!DETENT_)[A-Za-z_][A-Za-z0-9_]*", "a variable's name (DETENT_… are ours)"
+    variable = Text(high=200, pattern=name, allowed=allowed, expands=False)
+    allowed = "a function as package.module:function, like billing.jobs:send_invoices"
+    function = Text(high=500, pattern=f"{_DOTTED}:{_DOTTED}", allowed=allowed)
     user = Text(high=64, pattern="[A-Za-z0-9_][A-Za-z0-9_.@-]*", allowed="the name of a user")
     isolation = Choice(("process", "thread", "loop"))
     command = _command_shape("a command for the shell")
@@ -319,12 +309,7 @@ def _further_fields() -> tuple[Field, ...]:
         Field("run_on", Choice(("one", "every")), "one", "one node, or every host"),
         *(Field(name, _hooks_shape(), about="commands, webhooks or alerts") for name in HOOKS),
         Field("late_after_seconds", Number(1, YEAR_S), LATE_AFTER_S, "the delay before `on_late` is called"),
-        Field(
-            "remind_hours",
-            Number(0, YEAR_S // 3600),
-            REMIND_HOURS,
-            "the time between reminders; 0: none",
-        ),
+        Field("remind_hours", Number(0, YEAR_S // 3600), REMIND_HOURS, "the time between reminders; 0: none"),
         Field("ping", _PING, about="a URL of a monitor that learns of start, success and failure"),
     )
 
@@ -335,26 +320,20 @@ _STORE_URL = Text(
     allowed="a store's URL, like sqlite:///path/detent.db",
     secret=True,
 )
-STORE = _record(
-    (),
-    (
-        Field("url", _STORE_URL, about="the store that records fires"),
-        Field("key_prefix", Text(high=100), "", "for a store that is shared with others"),
-        Field("wait_replicas", Integer(0, 10), 0, "replicas that must confirm a write"),
-        Field("require", Choice(("any", "full")), "any", "full: refuse a store that can lose data"),
-    ),
+STORE = _new_record(
+    Field("url", _STORE_URL, about="the store that records fires"),
+    Field("key_prefix", Text(high=100), "", "for a store that is shared with others"),
+    Field("wait_replicas", Integer(0, 10), 0, "replicas that must confirm a write"),
+    Field("require", Choice(("any", "full")), "any", "full: refuse a store that can lose data"),
 )
 _NODE_ID = Text(high=200, pattern="[A-Za-z0-9][A-Za-z0-9_.-]*", allowed="a name without spaces or slashes")
-NODE = _record(
-    (),
-    (
-        Field("id", _NODE_ID, about="the node's name; by default the host's"),
-        Field("max_running", Integer(1, 100_000), 32, "how many fires run at the same time"),
-        Field("drain_seconds", Number(0, DAY_S), 25, "how long work may continue when the node stops"),
-        Field("grace_seconds", Number(0, DAY_S), 0, "how long a lane stays taken after a fire"),
-        Field("keep_days", Integer(1, 36_500), 30, "how long history is kept"),
-        Field("keep_fires", Integer(1, 1_000_000), 1000, "how many fires of a job are kept"),
-    ),
+NODE = _new_record(
+    Field("id", _NODE_ID, about="the node's name; by default the host's"),
+    Field("max_running", Integer(1, 100_000), 32, "how many fires run at the same time"),
+    Field("drain_seconds", Number(0, DAY_S), 25, "how long work may continue when the node stops"),
+    Field("grace_seconds", Number(0, DAY_S), 0, "how long a lane stays taken after a fire"),
+    Field("keep_days", Integer(1, 36_500), 30, "how long history is kept"),
+    Field("keep_fires", Integer(1, 1_000_000), 1000, "how many fires of a job are kept"),
 )
 SECRETS = MapOf(
     Text(high=128, pattern="[a-zA-Z][a-zA-Z0-9_./-]*", allowed="a secret's name", expands=False),
@@ -368,14 +347,11 @@ SECRETS = MapOf(
     noun="secret",
 )
 _STORE_OR_URL = Either(_STORE_URL, STORE, dict, "a URL or a mapping with it")
-MACHINE = _record(
-    (),
-    (
-        Field("store", _STORE_OR_URL, about="the store that records fires"),
-        Field("node", NODE, about="how a node behaves"),
-        Field("secrets", SECRETS, about="names for secrets"),
-        Field("dashboard_url", _URL_SHAPE, about="for links in alerts"),
-    ),
+MACHINE = _new_record(
+    Field("store", _STORE_OR_URL, about="the store that records fires"),
+    Field("node", NODE, about="how a node behaves"),
+    Field("secrets", SECRETS, about="names for secrets"),
+    Field("dashboard_url", _URL_SHAPE, about="for links in alerts"),
 )
 
 
@@ -388,7 +364,7 @@ def _manifest(version: int) -> Record:
     )
     defaults = Record(field for field in job.fields if field.name not in ("name", "after"))
     added = (Field("defaults", defaults, about="fields for all jobs"), *MACHINE.fields)
-    return _record(first, added, ("version", "app", "jobs"), version)
+    return _record(version, first, added, ("version", "app", "jobs"))
 
 
 JOB = {version: _job(version) for version in LIMITS}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.manifest.canonical import revision
-from detent.manifest.fields import LATE_AFTER_S, REMIND_HOURS, SECONDS_MAX, SHELL, TIME_FIELDS
+from detent.manifest.fields import LATE_AFTER_S, PROCESS_FIELDS, REMIND_HOURS, SECONDS_MAX, SHELL, TIME_FIELDS
 from detent.manifest.problems import INVALID, Findings
 from detent.manifest.rules import address_of, hooks_of
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
@@ -17,6 +17,7 @@ from detent.schedules.zones import open_zone
 from detent.text import quote
 
 NO_HOOKS: Mapping[str, Work] = {}
+NOT_IN_POLICY = ("retries", "concurrency_scope", "dst")  # built on its own; for triggers; for schedules
 
 Fields = Mapping[str, Any]
 
@@ -35,7 +36,6 @@ class JobMaker:
         self._settings = settings
         self._findings = findings
         self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
-        self._zones: dict[str, str] = {}  # zone → its error; "" if it is valid
         self._policies: dict[Policy, Policy] = {}
         self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -77,11 +77,10 @@ class JobMaker:
         """Build the hooks of `ping`: its URL, with /start and /fail at the end of the path."""
         if "ping" not in job:
             return {}
-        from detent.manifest.placeholders import split_text
+        from detent.manifest.placeholders import fill_in
 
-        parts = split_text(job["ping"])
-        parts[1::2] = [{"app": self._app, "job": job["name"]}[name] for name in parts[1::2]]
-        path, mark, query = "".join(parts).partition("?")
+        url = fill_in(job["ping"], {"app": self._app, "job": job["name"]}.__getitem__)
+        path, mark, query = url.partition("?")
         ends = {START_PING: "/start", **END_PINGS}
         return {name: Request(f"{path.rstrip('/')}{end}{mark}{query}") for name, end in ends.items()}
 
@@ -104,18 +103,11 @@ class JobMaker:
 
     def _zone(self, name: Any, path: str) -> str:
         """Return the zone's name or, if it is invalid, UTC: the rest of the schedule can still be checked."""
-        if name is INVALID:
+        try:
+            return "UTC" if name is INVALID else open_zone(name).name
+        except UsageError as error:
+            self._findings.problem(f"{path}/timezone", str(error))
             return "UTC"
-        if name not in self._zones:
-            try:
-                open_zone(name)
-                self._zones[name] = ""
-            except UsageError as error:
-                self._zones[name] = str(error)
-        if self._zones[name]:
-            self._findings.problem(f"{path}/timezone", self._zones[name])
-            return "UTC"
-        return str(name)
 
     def _bounded(self, parts: list[Timetable], job: Fields, path: str) -> Timetable | None:
         starts_at, ends_at = job.get("starts_at"), job.get("ends_at")
@@ -160,44 +152,31 @@ class JobMaker:
 
 
 def _work(job: Fields) -> Work:
+    auth = model_fields(job.get("auth", {}))
     if "request" in job:
-        request = job["request"]
-        return Request(
-            url=request["url"],
-            method=request["method"],
-            headers=tuple(request["headers"].items()),
-            body=request["body"],
-            secret_refs=tuple(job["auth"]["secret_refs"]),
-            scheme=job["auth"].get("scheme", "cron"),
-        )
-    if "call" in job:
-        return Call(
-            function=job["call"],
-            args=json.dumps(job.get("args", [])),
-            isolation=job.get("isolation", "process"),
-            work_dir=job.get("work_dir", ""),
-            env=tuple(job.get("env", {}).items()),
-            user=job.get("user", ""),
-            kill_after_s=float(job.get("kill_after_seconds", 10)),
-        )
+        return Request(**model_fields(job["request"]), **auth)
     if "enqueue" in job:
-        message = job["enqueue"]
-        return Push(
-            task=message["task"],
-            args=json.dumps(message.get("args", [])),
-            queue=message.get("queue", "default"),
-            priority=message.get("priority", "normal"),
-            expires_s=float(message.get("expires_seconds", 0)),
-            secret_refs=tuple(job["auth"]["secret_refs"]),
-        )
-    return Command(
-        words=_words(job["command"], job.get("shell", SHELL)),
-        work_dir=job.get("work_dir", ""),
-        env=tuple(job.get("env", {}).items()),
-        user=job.get("user", ""),
-        kill_after_s=float(job.get("kill_after_seconds", 10)),
-        children=job.get("children", "end"),
-    )
+        message = {**job["enqueue"], "args": json.dumps(job["enqueue"].get("args", []))}
+        return Push(**model_fields(message), secret_refs=auth["secret_refs"])
+    process = model_fields({name: job[name] for name in PROCESS_FIELDS if name in job})
+    if "call" in job:
+        args, isolation = json.dumps(job.get("args", [])), job.get("isolation", "process")
+        return Call(job["call"], args, isolation, **process)
+    words = _words(job["command"], job.get("shell", SHELL))
+    return Command(words, children=job.get("children", "end"), **process)
+
+
+def model_fields(fields: Fields) -> dict[str, Any]:
+    """The fields of a manifest with the names and types of the model: `min_seconds: 1` is `min_s=1.0`, and
+    lists and mappings are tuples."""
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name.endswith("_seconds"):
+            made[name.removesuffix("econds")] = float(value)
+        else:
+            value = value.items() if type(value) is dict else value
+            made[name] = value if isinstance(value, str | int | float) else tuple(value)
+    return made
 
 
 def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
@@ -205,16 +184,10 @@ def _words(command: str | list[str], shell: Sequence[str]) -> tuple[str, ...]:
 
 
 def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
-    policy = job["policy"]
+    policy = {name: value for name, value in job["policy"].items() if name not in NOT_IN_POLICY}
     return Policy(
-        concurrency=policy["concurrency"],
-        max_running=policy.get("max_running", 1),
-        timeout_s=float(policy["timeout_seconds"]),
-        retries=_retries(policy["retries"]),
-        catch_up=policy.get("catch_up", "latest"),
-        start_deadline_s=float(policy.get("start_deadline_seconds", 0)),
-        on_lost=policy.get("on_lost", "skip"),
-        claim_s=float(policy.get("claim_seconds", 30)),
+        **model_fields(policy),
+        retries=Retries(**model_fields(job["policy"]["retries"])),
         grace_s=grace_s,
         late_after_s=float(job.get("late_after_seconds", LATE_AFTER_S)) if "on_late" in job else 0.0,
         hooks=hooks,
@@ -224,14 +197,3 @@ def _policy(job: Fields, hooks: tuple[str, ...], grace_s: float) -> Policy:
 
 def _remind_s(job: Fields) -> float:
     return float(job.get("remind_hours", REMIND_HOURS) * 3600 or SECONDS_MAX)
-
-
-def _retries(retries: Fields) -> Retries:
-    return Retries(
-        max_attempts=retries["max_attempts"],
-        min_s=float(retries["min_seconds"]),
-        max_s=float(retries["max_seconds"]),
-        jitter=float(retries.get("jitter", 0)),
-        on_status=tuple(retries.get("on_status", ())),
-        on_exit_codes=tuple(retries.get("on_exit_codes", ())),
-    )

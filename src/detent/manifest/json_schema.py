@@ -108,11 +108,6 @@ def _schema(shape: Shape, version: int) -> Schema:
             return _schema(shape.shape, version)
         case Record():
             return _record(shape, version)
-    return _composed(shape, version)
-
-
-def _composed(shape: Shape, version: int) -> Schema:
-    match shape:
         case ListOf():
             item = _schema(shape.item, version)
             items = {"type": "array", "items": item, "minItems": shape.low, "maxItems": shape.high}

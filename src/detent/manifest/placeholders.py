@@ -1,6 +1,6 @@
 """Placeholders in the texts of hooks: `{{name}}`.  Pure."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from detent.text import listed, nearest, quote
 
@@ -18,6 +18,13 @@ def split_text(text: str) -> list[str]:
         else:  # not closed: plain text
             parts[-1] += OPEN + piece
     return parts
+
+
+def fill_in(text: str, value_of: Callable[[str], str]) -> str:
+    """Return the text with each placeholder replaced by its value."""
+    parts = split_text(text)
+    parts[1::2] = map(value_of, parts[1::2])
+    return "".join(parts)
 
 
 def names_in(text: str) -> list[str]:

@@ -61,7 +61,7 @@ def format_problem(problem: Problem, file: str = "") -> str:
     source = problem.file or file
     source = f"{source}:{numbers}" if source and numbers else source or (f"line {numbers}" if numbers else "")
     if problem.code:
-        where = ", ".join(part for part in (path, source) if part)
+        where = ", ".join(filter(None, (path, source)))
         text = f"{problem.message} ({where})" if where else problem.message
         return f"{text}; {problem.advice}" if problem.advice else text
     text = problem.message + (f" at {path}" if path else "") + (f" ({source})" if source else "")
@@ -146,6 +146,4 @@ def line_of(path: str, lines: Mapping[str, int]) -> int:
 
 def escape_dollars(text: str) -> str:
     """Escape a text so that expanding it returns it unchanged."""
-    if "$" not in text:
-        return text
     return re.sub(r"\$(?=[${])", "$$", text)

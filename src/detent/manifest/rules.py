@@ -63,30 +63,23 @@ def _merge(under: Fields, over: Fields) -> dict[str, Any]:
 def _misplaced(job: Fields) -> dict[str, str]:
     """Return the fields that belong to another kind of work, each with its message."""
     isolation = job.get("isolation", "process")
+    needs = (
+        (PROCESS_FIELDS, ("command", "call")),
+        (("children", "shell"), ("command",)),
+        (CALL_FIELDS, ("call",)),
+        (("auth",), ("request", "enqueue")),
+    )
     wrong: dict[str, str] = {}
+    for names, works in needs:
+        if not any(work in job for work in works):
+            need = f"needs {listed([f'`{work}`' for work in works])}, which this job does not have"
+            wrong |= {name: f"`{name}` {need}" for name in names}
     if "call" in job and isolation not in ("process", INVALID):
-        wrong = dict.fromkeys(
-            PROCESS_FIELDS, f"a call with `isolation: {isolation}` has no process of its own"
-        )
-    elif "command" not in job and "call" not in job:
-        wrong = dict.fromkeys(PROCESS_FIELDS, _needs("`command` or `call`"))
-    wrong |= {} if "command" in job else {"children": _needs("`command`")}
+        why = f"a call with `isolation: {isolation}` has no process of its own"
+        wrong |= dict.fromkeys(PROCESS_FIELDS, why)
     if type(job.get("command")) is list:
-        wrong["shell"] = "needs a `command` that is a text; a list of words runs without a shell"
-    elif "command" not in job:
-        wrong["shell"] = _needs("`command`")
-    wrong |= {} if "call" in job else dict.fromkeys(CALL_FIELDS, _needs("`call`"))
-    is_signed = "request" in job or "enqueue" in job
-    wrong |= {} if is_signed else {"auth": _needs("`request` or `enqueue`")}
-    return {
-        name: f"`{name}` {why}" if why.startswith("needs") else why
-        for name, why in wrong.items()
-        if name in job and job[name] != {"secret_refs": []}
-    }
-
-
-def _needs(work: str) -> str:
-    return f"needs {work}, which this job does not have"
+        wrong["shell"] = "`shell` needs a `command` that is a text; a list of words runs without a shell"
+    return {name: why for name, why in wrong.items() if name in job and job[name] != {"secret_refs": []}}
 
 
 def check_rules(job: Fields, path: str, version: int, findings: Findings) -> None:
@@ -148,15 +141,12 @@ def _check_headers(job: Fields, path: str, findings: Findings) -> None:
 def _check_no_effect(job: Fields, path: str, has_time: bool, findings: Findings) -> None:
     policy = _mapping(job, "policy")
     is_chained_only = "after" in job and not has_time
+    is_unlimited = policy.get("concurrency") == "Allow" and policy.get("max_running", 1) != 1
     table = (
         ("late_after_seconds", "without `on_late`", "late_after_seconds" in job and "on_late" not in job),
         ("starts_at", "without a schedule", is_chained_only and "starts_at" in job),
         ("ends_at", "without a schedule", is_chained_only and "ends_at" in job),
-        (
-            "policy/max_running",
-            "with `concurrency: Allow`",
-            policy.get("concurrency") == "Allow" and policy.get("max_running", 1) != 1,
-        ),
+        ("policy/max_running", "with `concurrency: Allow`", is_unlimited),
     )
     for name, condition, applies in table:
         if applies:

@@ -7,7 +7,7 @@ JSON for every reason.
 import json
 from typing import Any
 
-from detent.manifest.placeholders import placeholder_fault, split_text
+from detent.manifest.placeholders import fill_in, placeholder_fault, split_text
 from detent.model import Fire, Request
 
 TEXTS = ("app", "job", "fire", "hook", "due", "outcome", "reason", "cause", "output_tail")
@@ -18,7 +18,10 @@ JSON_TYPE = ("Content-Type", "application/json")
 
 def hook_request(request: Request, fire: Fire) -> Request:
     headers = request.headers if _has_type(request.headers) else (*request.headers, JSON_TYPE)
-    body = _filled(request.body, fire) if request.body else fire.payload
+    if not request.body:
+        return request._replace(headers=headers, body=fire.payload)
+    values = values_of(fire)
+    body = fill_in(request.body, lambda name: _json_text(values.get(name), name))
     return request._replace(headers=headers, body=body)
 
 
@@ -38,12 +41,6 @@ def body_fault(body: str, headers: Any) -> tuple[str, str]:
 
 def _has_type(headers: Any) -> bool:
     return any(name.lower() == JSON_TYPE[0].lower() for name, _ in headers)
-
-
-def _filled(body: str, fire: Fire) -> str:
-    values, parts = values_of(fire), split_text(body)
-    parts[1::2] = [_json_text(values.get(name), name) for name in parts[1::2]]
-    return "".join(parts)
 
 
 def values_of(fire: Fire) -> dict[str, Any]:

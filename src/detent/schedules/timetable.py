@@ -26,6 +26,7 @@ from_unix = datetime.fromtimestamp
 SCHEDULE_TEXT_MAX = 1_000  # characters
 EVERY_MIN_S = {1: 60, 2: 1}  # by manifest version
 AT_BOOT = "@reboot"
+FOREVER = datetime.max.replace(tzinfo=UTC)  # for `between`: without an end
 UNITS = {"h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("(?:([0-9]{1,10})h)?(?:([0-9]{1,10})m)?(?:([0-9]{1,10})s)?")
 

@@ -10,7 +10,7 @@ from detent.model import Job, Row
 from detent.schedules.timetable import fires_at_boot
 from detent.views.formatting import iso
 from detent.views.job_text import canonical_job
-from detent.views.json_records import names_record
+from detent.views.json_records import names_record, outcome_record
 from detent.views.pauses import Pause, pause_record
 
 
@@ -48,15 +48,8 @@ def job_record(row: JobStatus) -> dict[str, Any]:
 
 
 def last_record(row: Row) -> dict[str, Any]:
-    outcome = row.outcome
-    return {
-        "fire": row.fire.key,
-        "due_at": iso(row.fire.due_at),
-        "over_at": iso(row.over_at),
-        "outcome": outcome.kind if outcome else None,
-        "reason": outcome.reason if outcome else None,
-        "cause": outcome.cause if outcome else None,
-    }
+    times = {"due_at": iso(row.fire.due_at), "over_at": iso(row.over_at)}
+    return {"fire": row.fire.key, **times, **outcome_record(row.outcome)}
 
 
 def job_state(row: JobStatus) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from detent.model import Attempt, Row
+from detent.model import Attempt, Outcome, Row
 from detent.views.formatting import iso
 
 
@@ -26,15 +26,18 @@ def fire_record(row: Row, *, with_output: bool = False) -> dict[str, Any]:
         "first_at": iso(fire.first_at) if fire.instants > 1 else None,
         "instants": fire.instants,
         "state": row.state,
-        "outcome": outcome.kind if outcome else None,
-        "reason": outcome.reason if outcome else None,
-        "cause": outcome.cause if outcome else None,
+        **outcome_record(outcome),
         "node": row.node or None,
         "fence": row.fence or None,
         "over_at": iso(row.over_at),
         "took_ms": _milliseconds(took_s(row)),
         "attempts": [_attempt_record(attempt, with_output) for attempt in row.attempts],
     }
+
+
+def outcome_record(outcome: Outcome | None) -> dict[str, Any]:
+    kind, reason, cause = outcome[:3] if outcome else (None, None, None)
+    return {"outcome": kind, "reason": reason, "cause": cause}
 
 
 def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
@@ -44,9 +47,7 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
         "fence": attempt.fence,
         "started_at": iso(attempt.started_at),
         "ended_at": iso(attempt.ended_at),
-        "outcome": attempt.outcome.kind,
-        "reason": attempt.outcome.reason,
-        "cause": attempt.outcome.cause,
+        **outcome_record(attempt.outcome),
         "status": attempt.status,
         "took_ms": _milliseconds(attempt_took_s(attempt)),
         "result": json.loads(attempt.result) if attempt.result else None,

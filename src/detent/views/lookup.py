@@ -169,8 +169,7 @@ def _newest(store: Store, job: str) -> Row:
 def _newest_open(store: Store, job: str) -> Row:
     query = Query(job=job, origins=NOT_HOOKS, until=clock.now(), limit=SCAN_MAX)
     for state in ("claimed", "pending"):
-        rows = find_all(store, query._replace(state=state))
-        if rows:
+        if rows := find_all(store, query._replace(state=state)):
             return _only(job, rows)
     raise UsageError(f"no fire of {job} is running or waiting")
 

@@ -87,8 +87,7 @@ def heartbeat_of(note: Note) -> Heartbeat:
     except ValueError:
         found = {}
     fields: dict[str, Any] = found if isinstance(found, dict) else {}
-    wall, began = _number(fields, "wall"), _number(fields, "began")
-    pid, jobs = _number(fields, "pid"), _number(fields, "jobs")
+    wall, began, pid, jobs = (_number(fields, name) for name in ("wall", "began", "pid", "jobs"))
     return Heartbeat(
         instance=note.name.removeprefix(NODE),
         host=str(fields.get("host", "")),

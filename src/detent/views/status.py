@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Job, Kind, Query, Row, Size, Watermarks
+from detent.model import Kind, Query, Row, Size, Watermarks
 from detent.rules.lanes import LATE_S
 from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
@@ -124,10 +124,8 @@ def _with_fires(
     messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
     lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
     sizes = {app: queue_sizes(store, app) for app in by_app}
-    late = [
-        *late_fires(planned, running, overview.alive, now),
-        *_late_messages(store, sizes, overview.alive, now),
-    ]
+    late = [*late_fires(planned, running, overview.alive, now)]
+    late += _late_messages(store, sizes, overview.alive, now)
     if context.manifest:
         late += unplanned(context.manifest, by_app[context.app], now)
     known = {*known_jobs(context)}
@@ -242,11 +240,11 @@ def _success_after(store: Store, row: Row, lately: Query) -> datetime | None:
 
 
 def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[NextFire]:
-    jobs: tuple[Job, ...] = context.manifest.jobs if context.manifest else ()
-    for job in jobs:
-        if due_at := job.schedule.after(now):
-            pause = pauses.get(find_job(context.manifest, job.name)) if context.manifest else None
-            yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
+    if manifest := context.manifest:
+        for job in manifest.jobs:
+            if due_at := job.schedule.after(now):
+                pause = pauses.get(find_job(manifest, job.name))
+                yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
 
 
 def problems(overview: Overview) -> list[str]:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from detent.manifest.check import Manifest
 from detent.model import Job
-from detent.schedules.timetable import notes_for
+from detent.schedules.timetable import FOREVER, notes_for
 from detent.views.formatting import iso
 from detent.views.json_records import names_record
 from detent.views.lookup import find_job
@@ -36,11 +36,10 @@ def instants_of(
     name = job.name.partition("/")[0]
     timezone = json.loads(manifest.canonical[name])["timezone"]
     pause = pauses.get(find_job(manifest, job.name))
-    while (due_at := job.schedule.after(since)) is not None:
+    for due_at in job.schedule.between(since, FOREVER):
         paused = pause is not None and pause.holds_at(due_at)
         notes = [notes_for(job.schedule, due_at), f"paused: {pause.text}" if pause and paused else ""]
         yield Upcoming(due_at, name, timezone, "; ".join(filter(None, notes)), paused)
-        since = due_at
 
 
 def upcoming_record(one: Upcoming) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Parameters:
     def text(self, given: Sequence[Any], named: Mapping[str, Any], later: int = 0) -> str:
         """Encode the arguments; the first `later` of them are filled in later, and not checked."""
         if not named and len(given) in self._positions:
-            value: Any = given  # binding each message would make push_many a tenth slower
+            value: Any = given  # binding takes twice as long as all else here: `make bench BENCH=queues`
         else:
             value = self._bound(given, named)
         if self._hints:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DELAY_MAX_S = 366 * 86_400
 _DONE = Verdict(Outcome("succeeded"))
-_LOST = "lost"  # another claimed the message, so it was answered there
+_LOST = "lost"  # another process claimed the message, and answers it
 
 
 class Granted(NamedTuple):
@@ -56,7 +56,7 @@ class ClaimResult(NamedTuple):
     granted: list[Granted]
     settled: list[tuple[Claim, Verdict]]  # claims that must not run, or whose worker is gone
     next_in_s: float  # when to ask again
-    verdicts: list[Verdict | None]  # the verdict that stands for each report; None: another has the claim
+    verdicts: list[Verdict | None]  # the accepted verdict of each report; None: another process has the claim
 
 
 class _Own(threading.local):
@@ -108,7 +108,7 @@ class ManualClaims:
         return return_claim(why.detail, "not-here")
 
     def finish(self, claim: Claim, verdict: Verdict, end: End) -> Verdict | None:
-        """Return the verdict that stands; None if another has the claim."""
+        """Return the verdict that the store accepted; None if another process has the claim."""
         return self._session().finish(self.report(claim, verdict, end))
 
     def report(self, claim: Claim, verdict: Verdict, end: End) -> Report:
@@ -137,7 +137,7 @@ class ManualClaims:
 
 
 class ClaimLost(DetentError):
-    """The claim has ended: another may have claimed the message."""
+    """The claim has ended: another process may have claimed the message."""
 
 
 class Delivery:
@@ -200,7 +200,7 @@ class Delivery:
 
     @property
     def is_lost(self) -> bool:
-        """True if the work must stop, or if another may have claimed the message."""
+        """True if the work must stop, or if another process may have claimed the message."""
         if self._answer:
             return self._answer == _LOST
         return self._ended is not None
@@ -216,8 +216,8 @@ class Delivery:
         took_s = clock.monotonic() - self._began
         return self._claims.report(self._claim, _DONE, End(_DONE.outcome, took_s=took_s))
 
-    def answered(self, answer: str, stands: Verdict | None) -> None:
-        self._answer = answer if stands else _LOST
+    def answered(self, answer: str, accepted: Verdict | None) -> None:
+        self._answer = answer if accepted else _LOST
         self._close()
 
     def __enter__(self) -> Self:
@@ -252,10 +252,10 @@ class Delivery:
 
     def _finish(self, answer: str, verdict: Verdict, result: str = "") -> None:
         self._refuse_answered(answer)
-        took_s = clock.monotonic() - self._began
-        stands = self._claims.finish(self._claim, verdict, End(verdict.outcome, took_s=took_s, result=result))
-        self.answered(answer, stands)
-        if stands is None:
+        end = End(verdict.outcome, took_s=clock.monotonic() - self._began, result=result)
+        accepted = self._claims.finish(self._claim, verdict, end)
+        self.answered(answer, accepted)
+        if accepted is None:
             self._refuse_answered(answer)
 
     def _close(self) -> None:

@@ -37,10 +37,9 @@ class Drained(NamedTuple):
 
 def drain(app: Detent) -> list[Drained]:
     """Run every due message; return the attempts in order."""
-    tasks, done = app.tasks(), list[Drained]()
-    queues = with_priorities(
-        sorted({queue for task in tasks.values() for queue in (task.queue, *task.queues)})
-    )
+    done = list[Drained]()
+    names = {queue for task in app.tasks().values() for queue in (task.queue, *task.queues)}
+    queues = with_priorities(sorted(names))
     while len(done) < ATTEMPTS_MAX:
         taken = app.claims.claim(queues, 1)
         done += [_drained(claim, verdict) for claim, verdict in taken.settled]

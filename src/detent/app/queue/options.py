@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from detent.app.declarations import Location
 from detent.errors import UsageError
 from detent.manifest.fields import BACKOFF_S, DAY_S, NAME_SHAPE, YEAR_S
+from detent.manifest.jobs import model_fields
 from detent.manifest.problems import INVALID, Findings
-from detent.manifest.shapes import (
-    Boolean,
-    Choice,
-    Field,
-    Integer,
-    ListOf,
-    Number,
-    Record,
-    Shape,
-    Text,
-)
+from detent.manifest.shapes import Boolean, Choice, Field, Integer, ListOf, Number, Record, Shape, Text
 from detent.messages.message import WITH_RESULT, MessageOptions, Task, check_links, task_policy
 from detent.model import Call, Isolation, OnLost, Policy, Retries
 from detent.rules.rates import PRIORITIES
@@ -86,59 +77,54 @@ class PushSpec(NamedTuple):
 # Shapes of values.
 
 
-class _Backoff(NamedTuple):
+class _Value(NamedTuple):
+    """A value that only Python code can give, with the function that checks it."""
+
+    rule: Callable[[Any, str, Findings], Any]
+
     def check(self, value: Any, path: str, findings: Findings) -> Any:
-        pair = (value, value) if isinstance(value, int | float) else value
-        if isinstance(pair, tuple | list) and len(pair) == 2:
-            low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
-            if INVALID in (low, high) or low <= high:
-                return (low, high)
-            findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
-            return INVALID
-        shown = show(tuple(value)) if isinstance(value, list) else show(value)
-        findings.problem(path, f"{shown} is not a number of seconds, nor a pair (least, most) of them")
-        return INVALID
+        return self.rule(value, path, findings)
 
 
-class _Single(NamedTuple):
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        return value if isinstance(value, bool) else _label("a name").check(value, path, findings)
+def _backoff(value: Any, path: str, findings: Findings) -> Any:
+    pair = (value, value) if isinstance(value, int | float) else value
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        low, high = (Number(0, DAY_S).check(one, path, findings) for one in pair)
+        if INVALID in (low, high) or low <= high:
+            return (low, high)
+        return findings.problem(path, f"the first wait is longer than the last: write ({high:g}, {low:g})")
+    shown = show(tuple(value)) if isinstance(value, list) else show(value)
+    return findings.problem(path, f"{shown} is not a number of seconds, nor a pair (least, most) of them")
 
 
-class _Instant(NamedTuple):
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        if isinstance(value, datetime) and value.tzinfo:
-            return value
-        kind = "has no time zone" if isinstance(value, datetime) else f"is of type {type(value).__name__}"
-        findings.problem(path, f"it {kind}: give an aware datetime, like datetime.now(UTC)")
-        return INVALID
+def _single(value: Any, path: str, findings: Findings) -> Any:
+    return value if isinstance(value, bool) else _label("a name").check(value, path, findings)
 
 
-class _Unique(NamedTuple):
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        text = str(value) if type(value) is int else value
-        return _label("a text or a whole number").check(text, path, findings)
+def _instant(value: Any, path: str, findings: Findings) -> Any:
+    if isinstance(value, datetime) and value.tzinfo:
+        return value
+    kind = "has no time zone" if isinstance(value, datetime) else f"is of type {type(value).__name__}"
+    return findings.problem(path, f"it {kind}: give an aware datetime, like datetime.now(UTC)")
 
 
-class _Messages(NamedTuple):
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        messages = [value] if isinstance(value, Message) else value
-        if isinstance(messages, tuple | list) and all(isinstance(one, Message) for one in messages):
-            return tuple(messages)
-        findings.problem(path, f"{show(value)} is neither a `task.message(…)` nor a list of them")
-        return INVALID
+def _unique(value: Any, path: str, findings: Findings) -> Any:
+    text = str(value) if type(value) is int else value
+    return _label("a text or a whole number").check(text, path, findings)
 
 
-class _Connection(NamedTuple):
-    def check(self, value: Any, path: str, findings: Findings) -> Any:
-        if value is not None:
-            return value
-        findings.problem(
-            path,
-            "it is None, so the message would not be part of your transaction: give a connection, or remove "
-            "the option",
-        )
-        return INVALID
+def _messages(value: Any, path: str, findings: Findings) -> Any:
+    messages = [value] if isinstance(value, Message) else value
+    if isinstance(messages, tuple | list) and all(isinstance(one, Message) for one in messages):
+        return tuple(messages)
+    return findings.problem(path, f"{show(value)} is neither a `task.message(…)` nor a list of them")
+
+
+def _connection(value: Any, path: str, findings: Findings) -> Any:
+    outside = "it is None, so the message would not be part of your transaction"
+    if value is not None:
+        return value
+    return findings.problem(path, f"{outside}: give a connection, or remove the option")
 
 
 def _label(allowed: str) -> Shape:
@@ -153,13 +139,13 @@ _TASK: dict[str, Shape] = {
     "queue": NAME_SHAPE,
     "also_from": _QUEUES,
     "max_retries": Integer(0, RETRIES_MAX),
-    "backoff": _Backoff(),
+    "backoff": _Value(_backoff),
     "jitter": Number(0, 1),
     "timeout_seconds": Number(0, 7 * DAY_S),
     "claim_seconds": Number(CLAIM_MIN_S, DAY_S),
     "on_lost": Choice(("skip", "rerun")),
     "expires_seconds": _SECONDS,
-    "single": _Single(),
+    "single": _Value(_single),
     "on_contention": Choice(("requeue", "fail")),
     "breaker": _label("a name"),
     "breaker_threshold": Integer(1, 1_000_000),
@@ -170,18 +156,20 @@ _TASK: dict[str, Shape] = {
 }
 _PUSH: dict[str, Shape] = {
     "delay": _SECONDS,
-    "at": _Instant(),
+    "at": _Value(_instant),
     "priority": Choice(PRIORITIES),
-    "unique": _Unique(),
+    "unique": _Value(_unique),
     "unique_for": Number(0.001, YEAR_S),
     "expires": Number(0.001, YEAR_S),
     "rate_key": _label("a text"),
     "queue": NAME_SHAPE,
-    "then": _Messages(),
-    "catch": _Messages(),
-    "finally_": _Messages(),
-    "connection": _Connection(),
+    "then": _Value(_messages),
+    "catch": _Value(_messages),
+    "finally_": _Value(_messages),
+    "connection": _Value(_connection),
 }
+_BREAKER = ("breaker", "breaker_threshold", "breaker_cooldown_seconds")
+_OF_POLICY = ("timeout_seconds", "claim_seconds", "on_lost", *_BREAKER)  # options that a policy has, too
 TASK = Record(Field(name, shape) for name, shape in _TASK.items())
 RUNS = Record(Field(name, _TASK[name]) for name in ("max_retries", "timeout_seconds"))
 PUSH = Record(Field(name, shape) for name, shape in _PUSH.items())
@@ -226,19 +214,13 @@ def task_of(name: str, path: str, options: Mapping[str, Any], where: Location) -
 
 def _policy_of(options: Mapping[str, Any], is_single: bool) -> Policy:
     least, most = options.get("backoff", BACKOFF_S)
-    on_lost = {"on_lost": options["on_lost"]} if "on_lost" in options else {}
     return task_policy(
         options.get("max_retries", 0),
         Retries(min_s=least, max_s=most, jitter=options.get("jitter", 0.0)),
         options.get("on_contention", "requeue") if is_single else "",
-        timeout_s=options.get("timeout_seconds", 0.0),
-        claim_s=options.get("claim_seconds", Policy().claim_s),
-        breaker=options.get("breaker", ""),
-        breaker_threshold=options.get("breaker_threshold", Policy().breaker_threshold),
-        breaker_cooldown_s=options.get("breaker_cooldown_seconds", Policy().breaker_cooldown_s),
         drop_result=not options.get("keep_result", False),
         result_s=options.get("result_ttl", Policy().result_s),
-        **on_lost,
+        **model_fields({name: options[name] for name in _OF_POLICY if name in options}),
     )
 
 
@@ -252,7 +234,7 @@ def push_spec_of(app: str, task: Task, options: Mapping[str, Any], where: str) -
     if queue and queue not in (task.queue, *task.queues):
         allowed = listed(sorted({task.queue, *task.queues}))
         raise UsageError(f"{where}: queue: {quote(queue)} is not {allowed}; add it to also_from= of the task")
-    options_of_message = MessageOptions(
+    message = MessageOptions(
         queue=queue,
         priority=given.get("priority", "normal"),
         delay_s=given.get("delay", 0.0),
@@ -262,7 +244,7 @@ def push_spec_of(app: str, task: Task, options: Mapping[str, Any], where: str) -
         rate_key=given.get("rate_key", ""),
         links=_links_of(app, task, given, where),
     )
-    return PushSpec(options_of_message, given.get("at"), given.get("connection"))
+    return PushSpec(message, given.get("at"), given.get("connection"))
 
 
 def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -270,15 +252,13 @@ def _links_of(app: str, task: Task, given: Mapping[str, Any], where: str) -> dic
     for word in ("then", "catch", "finally_"):
         messages = given.get(word, ())
         for one in messages:
+            fault = ""
             if one.app != app:
-                raise UsageError(
-                    f"{where}: {word}: a task of {quote(one.app)} cannot follow one of {quote(app)}"
-                )
-            if WITH_RESULT in one.link and task.policy.drop_result:
-                raise UsageError(
-                    f"{where}: {word}: message_with_result needs the result of this task: declare it with "
-                    "keep_result=True"
-                )
+                fault = f"a task of {quote(one.app)} cannot follow one of {quote(app)}"
+            elif WITH_RESULT in one.link and task.policy.drop_result:
+                fault = "message_with_result needs the result of this task: declare it with keep_result=True"
+            if fault:
+                raise UsageError(f"{where}: {word}: {fault}")
         if messages:
             links[word.rstrip("_")] = [dict(one.link) for one in messages]
     try:

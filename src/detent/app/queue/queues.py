@@ -117,7 +117,7 @@ class Queue:
     def _note(self, text: str) -> None:
         self._app.open_store().note(self._app.name, RATE + self.name, text)
 
-    # What is on it.
+    # Its messages.
 
     def size(self) -> Size:
         """The number of messages in each state."""
@@ -168,7 +168,7 @@ class Queue:
         now = self._app.sender.exact_now()
         return [_queued(row, now) for row in rows]
 
-    # Again.
+    # Retrying.
 
     def retry(self, *keys: str) -> list[Handle[Any]]:
         """Push dead letters again, as new messages with the current options of their tasks.  Retrying the
@@ -222,8 +222,8 @@ class Queue:
         done: Sequence[Delivery] = (),
     ) -> list[Delivery]:
         """Claim at most `n` due messages for `ttl_seconds` each, and wait up to `wait_seconds` for the first.
-        The `done` deliveries are acknowledged in the same call of the store; one that another has claimed
-        meanwhile `is_lost`."""
+        The `done` deliveries are acknowledged in the same call of the store; a delivery that another process
+        has claimed meanwhile `is_lost`."""
         given = {"n": n, "ttl_seconds": ttl_seconds, "wait_seconds": wait_seconds}
         checked(_CLAIM, given, caller().removesuffix(": "))
         store, until = self._app.open_store(), clock.monotonic() + wait_seconds
@@ -232,8 +232,8 @@ class Queue:
         reports = [delivery.done_report() for delivery in done]
         while True:
             taken = self._app.claims.claim(self._levels, n, ttl_seconds, reports)
-            for delivery, stands in zip(done, taken.verdicts, strict=False):
-                delivery.answered("acked", stands)
+            for delivery, accepted in zip(done, taken.verdicts, strict=False):
+                delivery.answered("acked", accepted)
             reports = []
             left_s = until - clock.monotonic()
             if taken.granted or left_s <= 0:

@@ -129,10 +129,8 @@ class Sender:
         self, task: Task, fires: Sequence[Fire], fresh: Sequence[bool], is_in_transaction: bool = False
     ) -> list[Handle[Any]]:
         keeps = not task.policy.drop_result
-        return [
-            Handle(self._app, fire.key, new, keeps, is_in_transaction)
-            for fire, new in zip(fires, fresh, strict=True)
-        ]
+        made = zip(fires, fresh, strict=True)
+        return [Handle(self._app, fire.key, is_new, keeps, is_in_transaction) for fire, is_new in made]
 
     def _put_in(self, given: Any, verb: str) -> tuple[Any, Any]:
         """The store's method for pushing in the user's transaction, and the psycopg connection for it."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
-from detent.app import local_functions
-from detent.app.declarations import Location, check_function, check_isolation, name_of, path_of
+from detent.app.declarations import Location, checked_path, name_of
 from detent.app.queue.arguments import Parameters, caller
 from detent.app.queue.options import TASK, Message, PushOptions, PushSpec, checked, push_spec_of, task_of
 from detent.errors import UsageError
@@ -133,13 +132,7 @@ def declare_task(
         raise UsageError(f"{where}: @app.task is for functions, and {function!r} is none")
     name = options.get("name") or name_of(function, where, "task")
     given = checked(TASK, {**options, "name": name}, f"{where}: task {quote(str(name))}")
-    check_function(function, name, where)
-    path = path_of(function)
-    if not path:
-        path = local_functions.register(app.name, f"task-{name}", function)
-        given.setdefault("isolation", "thread")
-    check_isolation(function, (name, path, given.get("isolation", "process")), where)
-    task = task_of(name, path, given, where)
+    task = task_of(name, checked_path(app.name, function, given, where, "task-"), given, where)
     call = task.call._replace(is_async=inspect.iscoroutinefunction(function))
     made: TaskFunction[P, R, Any] = TaskFunction(app, function, task._replace(call=call), where)
     made.asks_for_process = options.get("isolation") == "process"

@@ -34,9 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_jobs(parser)
     parser.add_argument("--reason", default="", metavar="TEXT", help="recorded with each skipped fire")
     ending = parser.add_mutually_exclusive_group()
-    ending.add_argument(
-        "--for", type=seconds, dest="for_s", metavar="TIME", help="how long, such as 2h or 3d"
-    )
+    about = "how long, such as 2h or 3d"
+    ending.add_argument("--for", type=seconds, dest="for_s", metavar="TIME", help=about)
     ending.add_argument("--until", metavar="TIME", help="when the pause ends: 18:00 or 2026-11-15 02:00")
     add_store_options(parser)
 
@@ -108,11 +107,8 @@ def _print(paused: list[Pause], before: Mapping[str, Pause], now: datetime) -> N
 
 
 def _print_running(store: Store, names: list[str]) -> None:
-    running = [
-        row.fire.key
-        for name in names
-        for row in store.find(Query(job=name, state="claimed", origins=NOT_HOOKS))
-    ]
+    queries = [Query(job=name, state="claimed", origins=NOT_HOOKS) for name in names]
+    running = [row.fire.key for query in queries for row in store.find(query)]
     if running:
         more = [plural(len(running) - SHOWN_MAX, "other fire")] if len(running) > SHOWN_MAX else []
         still = "is still running" if len(running) == 1 else "are still running"

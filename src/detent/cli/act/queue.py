@@ -14,7 +14,7 @@ from detent.cli.context import load_task_app, store_exists
 from detent.cli.formatting import time_cell
 from detent.cli.main import add_output
 from detent.cli.options import add_count, seconds
-from detent.cli.tables import say, write_json, write_table
+from detent.cli.tables import Table, say, write_found, write_json, write_table
 from detent.errors import UsageError
 from detent.messages.strict_json import decode
 from detent.model import Query, Rate, Size
@@ -54,12 +54,11 @@ def _list(app: Detent, args: argparse.Namespace) -> int:
     if args.output == "json":
         write_json([_record(app, *one) for one in sizes])
         return 0
-    heads = ("queue", *Size._fields, "rate", "breakers")
     rows = [
         (queue.name, *(f"{number:,}" for number in size), _rate(queue, rate), _breakers(app, queue))
         for queue, size, rate in sizes
     ]
-    write_table(heads, rows)
+    write_table(Table(("queue", *Size._fields, "rate", "breakers"), rows))
     return 0
 
 
@@ -94,19 +93,12 @@ def _show_messages(app: Detent, args: argparse.Namespace) -> int:
         return 0
     queues = [app.queue(name) for name in _names(app, args)]
     is_dead, now = args.action == "dead", clock.now()
-    found = [
-        one for queue in queues for one in (queue.dead(args.count) if is_dead else queue.peek(args.count))
-    ]
-    if args.output == "json":
-        write_json(
-            [{**one._asdict(), "run_at": iso(one.run_at), "over_at": iso(one.over_at)} for one in found]
-        )
-    elif found:
-        heads = ("fire", "priority", "state", "attempts", "due", "over", "arguments", "reason")
-        write_table(heads, [_row(one, now) for one in found])
-    else:
-        say("no dead messages" if is_dead else "no waiting messages")
-    return 0
+    read = Queue.dead if is_dead else Queue.peek
+    found = [one for queue in queues for one in read(queue, args.count)]
+    records = [{**one._asdict(), "run_at": iso(one.run_at), "over_at": iso(one.over_at)} for one in found]
+    heads = ("fire", "priority", "state", "attempts", "due", "over", "arguments", "reason")
+    table = Table(heads, [_row(one, now) for one in found])
+    return write_found(args, records, table, "no dead messages" if is_dead else "no waiting messages")
 
 
 def _row(one: Queued, now: datetime) -> tuple[str, ...]:
@@ -201,9 +193,8 @@ def _add_listing(parser: argparse.ArgumentParser) -> None:
 def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of the app")
     parser.add_argument("args", nargs="?", default="[]", metavar="JSON", help=_ARGS)
-    parser.add_argument(
-        "--delay", type=seconds, dest="delay_s", metavar="TIME", help="run it after this time, such as 90m"
-    )
+    about = "run it after this time, such as 90m"
+    parser.add_argument("--delay", type=seconds, dest="delay_s", metavar="TIME", help=about)
     parser.add_argument("--priority", choices=PRIORITIES, help="the priority within its queue")
     parser.add_argument("--unique", metavar="TEXT", help="do nothing if a message with this text exists")
     parser.add_argument("--queue", metavar="QUEUE", help="the queue (default: the task's)")

@@ -24,7 +24,7 @@ from detent.cli.host.host_state import (
 )
 from detent.cli.tables import say, write_json
 from detent.hosts.adoption import Match, match
-from detent.hosts.reconcile import Change, pending
+from detent.hosts.reconcile import Change
 from detent.text import listed
 
 EXAMPLE = "detent adopt -f detent.yaml --host crontab --cron-file system.crontab --spec-dir specs --force"
@@ -35,9 +35,8 @@ NAME_TAKEN = "it has the name that our entry needs, but a different content"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_host_options(parser)
-    parser.add_argument(
-        "--force", action="store_true", help="also replace entries that differ from the manifest"
-    )
+    about = "also replace entries that differ from the manifest"
+    parser.add_argument("--force", action="store_true", help=about)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -73,9 +72,8 @@ def _exit_code(matches: list[Match], foreign: list[Change], force: bool) -> int:
 
 def _replace(args: argparse.Namespace, current: HostState, matches: list[Match]) -> list[Change]:
     """Write the entries of these jobs and remove the old ones in one step."""
-    changes = pending(current.changes)
-    jobs = {one.spec.name for one in matches} | {one.job for one in changes if one.state == "foreign"}
-    mine = [change for change in changes if change.job in jobs and change.state != "surplus"]
+    jobs = {one.spec.name for one in matches} | {one.job for one in current.changes if one.state == "foreign"}
+    mine = [change for change in current.changes if change.job in jobs and change.state != "surplus"]
     taken = [one._replace(state="edited") if one.state == "foreign" else one for one in mine]
     current.host.change(taken, list(dict.fromkeys(one.entry for one in matches)))
     record_changes(args, "adopt", current.host.where, taken)

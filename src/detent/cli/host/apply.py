@@ -14,7 +14,7 @@ from detent.cli.host.host_state import (
     refuse_foreign,
 )
 from detent.cli.tables import say, write_json
-from detent.hosts.reconcile import Change, pending
+from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent apply -f detent.yaml --host systemd --unit-dir units --spec-dir specs"
 
@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     done: list[Change] = []
     for current in read_host_states(args):
-        changes = pending(current.changes)
+        changes = current.changes
         refuse_foreign(changes)
         if changes:
             for warning in current.warnings():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from detent.cli.host.host_state import add_host_options, change_record, read_host_states
-from detent.cli.tables import say, write_json, write_table
-from detent.hosts.reconcile import Change, pending
+from detent.cli.tables import Table, say, write_json, write_table
+from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent drift -f detent.yaml --host systemd"
 DRIFT_FOUND = 5
@@ -14,21 +14,19 @@ DRIFT_FOUND = 5
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_host_options(parser)
-    parser.add_argument(
-        "--exit-on-drift", action="store_true", help=f"exit with {DRIFT_FOUND} if anything differs"
-    )
+    about = f"exit with {DRIFT_FOUND} if anything differs"
+    parser.add_argument("--exit-on-drift", action="store_true", help=about)
 
 
 def main(args: argparse.Namespace) -> int:
     found: list[Change] = []
     for current in read_host_states(args):
-        changes = pending(current.changes)
-        found += changes
-        if args.output != "json" and not changes:
+        found += current.changes
+        if args.output != "json" and not current.changes:
             say(f"{current.host.where}: no drift")
     if args.output == "json":
         write_json([change_record(change) for change in found])
     elif found:
-        rows = ((change.name, change.job, change.kind, change.state) for change in found)
-        write_table(("name", "job", "kind", "drift"), rows)
+        rows = [(change.name, change.job, change.kind, change.state) for change in found]
+        write_table(Table(("name", "job", "kind", "drift"), rows))
     return DRIFT_FOUND if found and args.exit_on_drift else 0

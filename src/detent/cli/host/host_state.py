@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from detent.cli.context import add_manifest_options
 from detent.errors import UsageError
 from detent.hosts.base import SPEC_DIR, Host, Settings, record_change
-from detent.hosts.reconcile import Change, Found, Resource, app_of, reconcile
+from detent.hosts.reconcile import Change, Found, Resource, app_of, pending, reconcile
 from detent.hosts.registry import HOSTS, REMOTE, HostOption, host_options, open_host
 from detent.loading import sources
 from detent.loading.config import explicit_store, load_machine, state_directory
@@ -38,7 +38,7 @@ class HostState(NamedTuple):
     manifest: Manifest
     host: Host
     specs: list[Spec]
-    changes: list[Change]
+    changes: list[Change]  # that would make the host agree with the manifest
     served_at: str = ""  # the URL at which the app serves the manifest
 
     def warnings(self) -> list[str]:
@@ -51,18 +51,16 @@ def add_host_options(parser: argparse.ArgumentParser, verb: str = "") -> None:
     parser.add_argument("--store", metavar="URL", help="the store of the triggers (default: the manifest's)")
     parser.add_argument("--host", choices=HOSTS, required=True, help="the host scheduler")
     _add_spec_dir(parser)
-    parser.add_argument(
-        "--detent", metavar="PATH", help="the program that the entries run (default: this one)"
-    )
+    about = "the program that the entries run (default: this one)"
+    parser.add_argument("--detent", metavar="PATH", help=about)
     _add_options(parser, [known for known in host_options() if known.option.only in ("", verb)])
 
 
 def add_host_filter(parser: argparse.ArgumentParser, about: str, *, required: bool = False) -> None:
     """For verbs that read what a host scheduler has."""
     parser.add_argument("--host", choices=HOSTS, required=required, help=about)
-    parser.add_argument(
-        "--app", metavar="APP", help="with --host: only of this app (default: the manifest's)"
-    )
+    about = "with --host: only of this app (default: the manifest's)"
+    parser.add_argument("--app", metavar="APP", help=about)
     _add_spec_dir(parser)
     _add_options(parser, [known for known in host_options() if known.option.is_location])
 
@@ -88,7 +86,7 @@ def read_host_states(args: argparse.Namespace) -> Iterator[HostState]:
         specs = _specs(args, manifest)
         desired = host.render(specs)
         with host.lock():
-            changes = reconcile(manifest.app, desired, host.find())
+            changes = pending(reconcile(manifest.app, desired, host.find()))
             served_at = args.file if sources.is_url(args.file or "") else ""
             yield HostState(manifest, host, specs, changes, served_at)
 

@@ -16,7 +16,7 @@ from detent.cli.host.host_state import (
     read_host_states,
 )
 from detent.cli.tables import say, write_json
-from detent.hosts.reconcile import Change, pending
+from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent plan -f detent.yaml --host systemd"
 _COLOURS = {"+": "green", "-": "red", " ": "dim"}
@@ -36,16 +36,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     records = []
     for current in read_host_states(args):
-        changes = pending(current.changes)
         if args.output == "json":
-            records += [change_record(change) for change in changes]
-        else:
-            for change in changes:
-                print("\n".join(_lines(change)))
-            print(_summary(current, changes))
-            if changes:
-                for warning in current.warnings():
-                    say(f"warning: {warning}")
+            records += [change_record(change) for change in current.changes]
+            continue
+        for change in current.changes:
+            print("\n".join(_lines(change)))
+        print(_summary(current))
+        for warning in current.warnings() if current.changes else ():
+            say(f"warning: {warning}")
     if args.output == "json":
         write_json(records)
     return 0
@@ -62,7 +60,7 @@ def _lines(change: Change) -> Iterator[str]:
             yield coloured(f"  {line}", _COLOURS[line[0]])
 
 
-def _summary(current: HostState, changes: list[Change]) -> str:
-    counts = Counter(change.action for change in changes)
+def _summary(current: HostState) -> str:
+    counts = Counter(change.action for change in current.changes)
     counted = ", ".join(f"{counts[action]} to {action}" for action in counts)
     return f"{current.host.where}: {counted or 'nothing to do'}"

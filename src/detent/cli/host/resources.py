@@ -7,7 +7,7 @@ import os
 
 from detent.cli.context import has_manifest
 from detent.cli.host.host_state import display_content, host_for, read_manifests
-from detent.cli.tables import say, write_json, write_table
+from detent.cli.tables import Table, say, write_found, write_json
 from detent.hosts.base import recorded_changes
 from detent.hosts.reconcile import Found, app_of
 from detent.loading.config import state_directory
@@ -19,14 +19,9 @@ _STATES = {True: "as written", False: "edited"}
 
 def list_resources(args: argparse.Namespace) -> int:
     found = _find(args)
-    if args.output == "json":
-        write_json([_found_record(one) for one in found])
-    elif found:
-        rows = ((one.name, one.job, one.kind, one.revision, _STATES[one.intact]) for one in found)
-        write_table(("name", "job", "kind", "revision", "state"), rows)
-    else:
-        say(f"--host {args.host}: {_NOTHING}")
-    return 0
+    rows = [(one.name, one.job, one.kind, one.revision, _STATES[one.intact]) for one in found]
+    table = Table(("name", "job", "kind", "revision", "state"), rows)
+    return write_found(args, map(_found_record, found), table, f"--host {args.host}: {_NOTHING}")
 
 
 def _find(args: argparse.Namespace) -> list[Found]:
@@ -48,37 +43,30 @@ def _found_record(one: Found) -> dict[str, object]:
 
 
 def show_resources(args: argparse.Namespace) -> int:
-    found = [one for one in _find(args) if not args.job or args.job in _names(one.job)]
+    found = [one for one in _find(args) if _is_chosen(one.job, args)]
     if args.output == "json":
         write_json([_found_record(one) for one in found])
         return 0
     for one in found:
-        print(f"# {one.name}: {_STATES[one.intact]}")
-        print(display_content(one))
+        print(f"# {one.name}: {_STATES[one.intact]}\n{display_content(one)}")
     if not found:
         of = f" of {quote(args.job)}" if args.job else ""
         say(f"--host {args.host}: {_NOTHING}{of}")
     return 0
 
 
-def _names(job: str) -> tuple[str, str]:
-    return job, job.partition(".")[2]
+def _is_chosen(job: str, args: argparse.Namespace) -> bool:
+    return not args.job or args.job in (job, job.partition(".")[2])
 
 
 def show_changes(args: argparse.Namespace) -> int:
-    records = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
-    if args.job:
-        records = [one for one in records if args.job in _names(one["job"])]
-    records = records[: args.count]
-    if args.output == "json":
-        write_json(records)
-    elif records:
-        heads = ("time", "verb", "action", "name", "where", "user")
-        write_table(heads, ([str(one[head]) for head in heads] for one in records))
-    else:
-        of = f" of {quote(args.job)}" if args.job else ""
-        say(f"--host {args.host}: nothing{of} has been changed from here yet")
-    return 0
+    known = [one for one in recorded_changes(state_directory(dict(os.environ))) if one["host"] == args.host]
+    records = [one for one in known if _is_chosen(one["job"], args)][: args.count]
+    heads = ("time", "verb", "action", "name", "where", "user")
+    of = f" of {quote(args.job)}" if args.job else ""
+    table = Table(heads, [[str(one[head]) for head in heads] for one in records])
+    nothing = f"--host {args.host}: nothing{of} has been changed from here yet"
+    return write_found(args, records, table, nothing)
 
 
 def apps_on(args: argparse.Namespace) -> list[str]:

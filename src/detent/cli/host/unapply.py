@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 
 from detent.cli.context import add_manifest_options
-from detent.cli.host.host_state import (
-    add_host_filter,
-    change_record,
-    host_for,
-    print_changes,
-    record_changes,
-)
+from detent.cli.host.host_state import add_host_filter, change_record, host_for, print_changes, record_changes
 from detent.cli.host.resources import apps_on
 from detent.cli.tables import say, write_json
 from detent.errors import UsageError

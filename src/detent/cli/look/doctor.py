@@ -163,7 +163,7 @@ def _disks(url: str, outputs: Path) -> Iterator[Diagnosis]:
 def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:
     in_node = [job.name for job in jobs if isinstance(job.work, Call) and job.work.isolation != "process"]
     if in_node:
-        consequence = "they cannot be killed: one that hangs keeps its lane until its node stops"
+        consequence = "they cannot be killed: a call that hangs keeps its lane until its node stops"
         advice = "use `isolation: process`, the default, where you can"
         yield Diagnosis("in-process calls", "weak", _some(in_node), consequence, advice)
     short = [job.name for job in jobs if time_away_s(job.policy.claim_s, _kill_after_s(job)) < OUTAGE_S]

@@ -10,7 +10,7 @@ from detent.cli.context import add_store_options, open_context
 from detent.cli.formatting import time_cell
 from detent.cli.host.resources import show_changes
 from detent.cli.options import add_count
-from detent.cli.tables import say, write_json, write_table
+from detent.cli.tables import Table, say, write_found
 from detent.hosts.registry import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all
@@ -35,15 +35,10 @@ def main(args: argparse.Namespace) -> int:
     if args.host:
         return show_changes(args)
     context, now = open_context(args), clock.now()
-    rows = _find(context, args, now)
-    if args.output == "json":
-        write_json([fire_record(row) for row in rows])
-    elif rows:
-        heads = ("fire", "due", "outcome", "attempts", "took", "node", "reason")
-        write_table(heads, (_row(row, now) for row in rows), spare=("node", "attempts", "due", "took"))
-    elif context.store:
-        say("no fires yet")
-    return 0
+    found = _find(context, args, now)
+    heads = ("fire", "due", "outcome", "attempts", "took", "node", "reason")
+    table = Table(heads, [_row(row, now) for row in found], spare=("node", "attempts", "due", "took"))
+    return write_found(args, map(fire_record, found), table, "no fires yet" if context.store else "")
 
 
 def _find(context: Context, args: argparse.Namespace, now: datetime) -> list[Row]:

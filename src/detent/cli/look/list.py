@@ -11,7 +11,7 @@ from detent.cli.context import add_store_options, open_manifest_context
 from detent.cli.formatting import relative_cell, time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import list_resources
-from detent.cli.tables import say, write_json, write_table
+from detent.cli.tables import Table, say, write_found
 from detent.manifest.check import Manifest
 from detent.model import Query
 from detent.stores.base import Store, find_all
@@ -39,11 +39,8 @@ def main(args: argparse.Namespace) -> int:
         say(context.no_store_yet)
     else:
         rows = _with_fires(manifest, rows, context.store)
-    if args.output == "json":
-        write_json([job_record(row) for row in rows])
-    else:
-        write_table(("job", "schedule", "next", "last", "state"), (_row(row, now) for row in rows))
-    return 0
+    table = Table(("job", "schedule", "next", "last", "state"), [_row(row, now) for row in rows])
+    return write_found(args, map(job_record, rows), table, "")
 
 
 def _with_fires(manifest: Manifest, rows: list[JobStatus], store: Store) -> list[JobStatus]:
@@ -53,10 +50,8 @@ def _with_fires(manifest: Manifest, rows: list[JobStatus], store: Store) -> list
     found = []
     for row in rows:
         name = find_job(manifest, row.name)
-        last = find_all(store, Query(job=name, state="over", origins=NOT_HOOKS, limit=1))
-        found.append(
-            row._replace(pause=pauses.get(name), running=running[name], last=last[0] if last else None)
-        )
+        last = next(iter(find_all(store, Query(job=name, state="over", origins=NOT_HOOKS, limit=1))), None)
+        found.append(row._replace(pause=pauses.get(name), running=running[name], last=last))
     return found
 
 

@@ -11,7 +11,7 @@ from detent import clock
 from detent.cli.act.pauses import pauses_if_readable
 from detent.cli.context import add_manifest_options, read_manifest
 from detent.cli.options import add_count, instant
-from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.cli.tables import Table, is_terminal, say, write_json, write_table
 from detent.schedules.timetable import fires_at_boot
 from detent.text import listed
 from detent.views.formatting import iso, relative
@@ -26,9 +26,8 @@ _JUST_BEFORE = timedelta(microseconds=1)
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: all jobs)")
     add_count(parser, 10, "how many to show")
-    parser.add_argument(
-        "--from", type=instant, dest="since", metavar="TIME", help="start at this time (default: now)"
-    )
+    about = "start at this time (default: now)"
+    parser.add_argument("--from", type=instant, dest="since", metavar="TIME", help=about)
     add_manifest_options(parser)
 
 
@@ -42,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         write_json([upcoming_record(one) for one in coming])
         return 0
     if coming:
-        write_table(("due", "utc", "in", "job", "note"), (_row(one, now) for one in coming))
+        write_table(Table(("due", "utc", "in", "job", "note"), [_row(one, now) for one in coming]))
     at_boot = [job.name.partition("/")[0] for job in jobs if fires_at_boot(job.schedule, since)]
     if at_boot:
         say(f"at boot, when a node first starts: {listed(at_boot, 'and')}")

@@ -8,7 +8,7 @@ from datetime import datetime
 from detent import clock
 from detent.cli.context import add_store_options, open_context
 from detent.cli.formatting import relative_cell
-from detent.cli.tables import is_terminal, say, write_json, write_table
+from detent.cli.tables import Table, is_terminal, say, write_json, write_table
 from detent.views.lookup import apps_of
 from detent.views.nodes import NodeStatus, find_nodes, node_record, node_state, remarks
 
@@ -34,7 +34,8 @@ def main(args: argparse.Namespace) -> int:
         write_json([node_record(node) for node in nodes])
         return 0
     if nodes:
-        write_table(HEADS, (_row(node, now, nodes) for node in nodes), kept=("node", "up", "heard", "pid"))
+        rows = [_row(node, now, nodes) for node in nodes]
+        write_table(Table(HEADS, rows, kept=("node", "up", "heard", "pid")))
         for line in remarks(nodes):
             print(line)
     if store and all(node.is_dead for node in nodes):

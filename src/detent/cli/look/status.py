@@ -38,9 +38,8 @@ class Section(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="redraw every second until Ctrl-C")
-    parser.add_argument(
-        "--exit-code", action="store_true", help="exit with 1 unless all is well, for monitors"
-    )
+    about = "exit with 1 unless all is well, for monitors"
+    parser.add_argument("--exit-code", action="store_true", help=about)
     add_store_options(parser)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from detent import clock
 from detent.cli.context import add_store_options, open_context
 from detent.cli.options import ALLOWED, parse_time
-from detent.cli.tables import write_json, write_table
+from detent.cli.tables import Table, write_json, write_table
 from detent.errors import UsageError
 from detent.model import Attempt, Job, Query, Row
 from detent.schedules.explain import Answer, explain, explain_skipped, read_wall_clock
@@ -62,29 +62,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     context, now = open_context(args), clock.now()
-    if not args.time:
-        return _explain_fire(context, args, now)
-    subject, text = _subject_of(context, find_stored_job(context, args.job)), " ".join(args.time)
-    instants, width, remarks = _read(subject, text, now)
-    explanations = [_explain(context, subject, instant, width, now) for instant in instants]
+    remarks: list[str] = []
+    if args.time:
+        subject, text = _subject_of(context, find_stored_job(context, args.job)), " ".join(args.time)
+        instants, width, remarks = _read(subject, text, now)
+        explanations = [_explain(context, subject, instant, width, now) for instant in instants]
+    elif "@" in args.job:
+        row, text = find_fire(context, args.job), args.job
+        subject = _subject_of(context, row.fire.job)
+        explanations = [Explanation(row.fire.due_at, [row], (), fire_sentences(row, now))]
+    else:
+        raise UsageError(f"the time is missing: {ALLOWED}")
     if args.output == "json":
         write_json(_record(subject, text, remarks, explanations))
         return 0
     _write_lines(remarks)
     for explanation in explanations:
-        _write(subject, explanation)
-    return 0
-
-
-def _explain_fire(context: Context, args: argparse.Namespace, now: datetime) -> int:
-    if "@" not in args.job:
-        raise UsageError(f"the time is missing: {ALLOWED}")
-    row = find_fire(context, args.job)
-    explanation = Explanation(row.fire.due_at, [row], (), fire_sentences(row, now))
-    subject = _subject_of(context, row.fire.job)
-    if args.output == "json":
-        write_json(_record(subject, args.job, [], [explanation]))
-    else:
         _write(subject, explanation)
     return 0
 
@@ -199,7 +192,7 @@ def _write(subject: Subject, explanation: Explanation) -> None:
     for row in explanation.rows:
         if row.attempts:
             heads = ("attempt", "started", "took", "node", "outcome", "reason")
-            write_table(heads, [_attempt(one, row, subject) for one in row.attempts])
+            write_table(Table(heads, [_attempt(one, row, subject) for one in row.attempts]))
             print(f"`detent logs {row.fire.key}` shows its output")
 
 
@@ -213,9 +206,9 @@ def _attempt(one: Attempt, row: Row, subject: Subject) -> tuple[str, ...]:
     return str(one.number), started, took, one.node, one.outcome.kind, one.outcome.reason
 
 
-def _time(instant: datetime, beside: datetime, subject: Subject) -> str:
-    """The wall-clock time, with the date if it differs from that of `beside`."""
-    wall, other = _wall(instant, subject.timezone), _wall(beside, subject.timezone)
+def _time(instant: datetime, reference: datetime, subject: Subject) -> str:
+    """The wall-clock time, with the date if it differs from that of `reference`."""
+    wall, other = _wall(instant, subject.timezone), _wall(reference, subject.timezone)
     return f"{wall:%H:%M:%S}" if wall.date() == other.date() else f"{wall:%Y-%m-%d %H:%M:%S}"
 
 

@@ -12,9 +12,8 @@ EXAMPLE = "detent help run"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "verb", nargs="?", metavar="VERB", help="the verb to describe (default: list all verbs)"
-    )
+    about = "the verb to describe (default: list all verbs)"
+    parser.add_argument("verb", nargs="?", metavar="VERB", help=about)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -11,9 +11,8 @@ EXAMPLE = "detent schema --version 2 > detent.schema.json"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--version", type=int, choices=(1, 2), default=2, help="the manifest version (default: 2)"
-    )
+    about = "the manifest version (default: 2)"
+    parser.add_argument("--version", type=int, choices=(1, 2), default=2, help=about)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -50,10 +50,7 @@ if TYPE_CHECKING:
 EXAMPLE = "detent trigger demo.backup -f detent.yaml"
 SPEC_DIR = "/etc/detent/jobs"
 MINUTE_DIGITS = 8  # of the minutes since 1970, until the year 2160
-FLAGS = {
-    "--tempfail": "exit with 75 instead of 4",
-    "--contended-ok": "exit with 0 instead of 4",
-}
+FLAGS = {"--tempfail": "exit with 75 instead of 4", "--contended-ok": "exit with 0 instead of 4"}
 OTEL = "--otel"  # also with a value, after an equals sign
 VALUES = {
     "--spec-dir": ("DIR", "the directory of the specs (default: $DETENT_SPEC_DIR, /etc/detent/jobs)"),

@@ -41,9 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_crontab(parser)
     about = "the app's name (default: after the crontab's user, the key prefix, the namespace or the file)"
     parser.add_argument("--app", metavar="NAME", default="", help=about)
-    parser.add_argument(
-        "--to", choices=("yaml", "toml", "json"), default="yaml", help="the output format (default: yaml)"
-    )
+    about = "the output format (default: yaml)"
+    parser.add_argument("--to", choices=("yaml", "toml", "json"), default="yaml", help=about)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -58,12 +57,7 @@ def main(args: argparse.Namespace) -> int:
         say(f"warning: {format_problem(warning, str(file))}")
     if args.output == "json":
         warnings = [
-            {
-                "file": one.file or None,
-                "line": one.line or None,
-                "path": one.path,
-                "message": one.message,
-            }
+            {"file": one.file or None, "line": one.line or None, "path": one.path, "message": one.message}
             for one in converted.warnings
         ]
         write_json({"document": converted.document, "warnings": warnings})

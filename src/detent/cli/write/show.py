@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import islice
 
 from detent import clock
 from detent.cli.act.pauses import pauses_if_readable
@@ -11,9 +12,10 @@ from detent.cli.context import add_manifest_options, read_manifest
 from detent.cli.formatting import time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import show_resources
-from detent.cli.tables import say, write_json, write_table
+from detent.cli.tables import Table, say, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
+from detent.schedules.timetable import FOREVER
 from detent.text import plural
 from detent.views.formatting import printable
 from detent.views.job_text import canonical_job, job_fields, schedule_text, shorten, work_text
@@ -26,9 +28,8 @@ NEXT_SHOWN = 3
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="only this job (default: the whole manifest)")
-    parser.add_argument(
-        "--canonical", action="store_true", help="print the canonical form: compact, ordered JSON"
-    )
+    about = "print the canonical form: compact, ordered JSON"
+    parser.add_argument("--canonical", action="store_true", help=about)
     add_manifest_options(parser)
     add_host_filter(parser, "print what this host scheduler has of the job instead")
 
@@ -65,13 +66,9 @@ def _show_job(manifest: Manifest, name: str) -> None:
 
 
 def _next_times(manifest: Manifest, name: str) -> list[str]:
-    now, schedule = clock.now(), job_of(manifest, name).schedule
-    times: list[str] = []
-    due_at = schedule.after(now)
-    while due_at is not None and len(times) < NEXT_SHOWN:
-        times.append(time_cell(due_at, now))
-        due_at = schedule.after(due_at)
-    return times
+    now = clock.now()
+    coming = job_of(manifest, name).schedule.between(now, FOREVER)
+    return [time_cell(due_at, now) for due_at in islice(coming, NEXT_SHOWN)]
 
 
 def _show_manifest(manifest: Manifest) -> None:
@@ -79,7 +76,7 @@ def _show_manifest(manifest: Manifest) -> None:
     jobs = plural(len(manifest.canonical), "job")
     say(f"app {manifest.app}, version {manifest.version}, {jobs}, store {printable(store)}")
     heads = ("job", "schedule", "work", "description")
-    write_table(heads, (_row(manifest, name) for name in manifest.canonical))
+    write_table(Table(heads, [_row(manifest, name) for name in manifest.canonical]))
 
 
 def _row(manifest: Manifest, name: str) -> tuple[str, str, str, str]:

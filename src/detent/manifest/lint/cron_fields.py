@@ -48,10 +48,8 @@ def lint_pattern(text: str, pattern: Pattern, path: str, version: int) -> Iterat
         _short_months(pattern, version),
         _either_day(pattern, version),
     ]
-    for one in found:
-        if one:
-            code, message, advice = one
-            yield Problem(path, f"{quote(text)} {message}", code=code, advice=advice)
+    for code, message, advice in filter(None, found):
+        yield Problem(path, f"{quote(text)} {message}", code=code, advice=advice)
 
 
 Lint = tuple[str, str, str]  # code, message, advice
@@ -163,11 +161,8 @@ def _short_months(pattern: Pattern, version: int) -> Lint | None:
     if field.is_open or not fields.day_of_week.is_open or field.specials:
         return None
     months = [month for month in range(1, 13) if fields.month.mask >> month & 1]
-    gaps = []
-    for day in sorted({day for day in named if day > 28}):
-        without = [month for month in months if _lacks(month, day, field.mask)]
-        if without and len(without) < len(months):
-            gaps.append(_missing(day, without))
+    days = {day: [month for month in months if _lacks(month, day, field.mask)] for day in sorted(named)}
+    gaps = [_missing(day, without) for day, without in days.items() if 0 < len(without) < len(months)]
     if not gaps:
         return None
     where = "" if version > 1 else " (in a manifest of version 2)"

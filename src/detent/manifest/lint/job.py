@@ -16,6 +16,7 @@ from detent.manifest.problems import Problem
 from detent.schedules.timetable import (
     AT_BOOT,
     DAY_S,
+    FOREVER,
     Every,
     Timetable,
     combine,
@@ -157,8 +158,8 @@ def _too_long(
     interval, timeout_s = period_text(int(interval_s)), policy["timeout_seconds"]
     forbids = policy["concurrency"] == "Forbid" and policy.get("max_running", 1) == 1
     if forbids and timeout_s > interval_s:
-        message = f"an attempt may take {period_text(timeout_s)}, but the next fire is due {interval} later: "
-        message += "Forbid skips it while one runs"
+        takes = f"an attempt may take {period_text(timeout_s)}"
+        message = f"{takes}, but the next fire is due {interval} later: Forbid skips it while one runs"
         wait = ", or let one fire wait with `concurrency: Queue`" if version > 1 else ""
         advice = f"choose a timeout below {int(interval_s)} s{wait}"
         yield Problem("policy/timeout_seconds", message, code="timeout-over-interval", advice=advice)
@@ -177,12 +178,6 @@ def total_wait_s(retries: Mapping[str, Any]) -> float:
 
 def _shortest_s(schedule: Timetable, now: datetime) -> float:
     """Return the shortest interval between the next instants; infinity if there are fewer than two."""
-    instants = list(islice(_coming(schedule, now), INSTANTS_LOOKED_AT))
+    instants = islice(schedule.between(now, FOREVER), INSTANTS_LOOKED_AT)
     gaps = ((b - a).total_seconds() for a, b in pairwise(instants))
     return min(gaps, default=float("inf"))
-
-
-def _coming(schedule: Timetable, since: datetime) -> Iterator[datetime]:
-    while (at := schedule.after(since)) is not None:
-        yield at
-        since = at

@@ -10,14 +10,8 @@ from detent.text import quote
 
 _HOST = re.compile(r"http://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 _PRIVATE = re.compile(r"127\.|10\.|192\.168\.|172\.(1[6-9]|2[0-9]|3[01])\.|\[(::1|f[cde])|0\.0\.0\.0")
-_PRIVATE_SUFFIXES = (
-    ".localhost",
-    ".local",
-    ".internal",
-    ".lan",
-    ".test",
-    ".svc",
-)  # names that no public host has
+# Names that no public host has.
+_PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".test", ".svc")
 _DOUBLE_DOLLAR = re.compile(r"(?<!\$)\$\$(?![${])")  # neither $${ nor $$$$
 _TAKES_TEXT = re.compile("-[A-Za-z]*[ce]")  # the option after which a shell, Python or Perl takes a command
 _BACKGROUND = re.compile(r"(?<![&>\\])&\s*$")
