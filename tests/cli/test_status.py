@@ -214,10 +214,12 @@ def test_a_message_that_waits_for_a_minute_is_late_however_many_are_newer(detent
 def test_a_job_that_runs_often_does_not_hide_one_that_failed(detent: Detent, past: Past) -> None:
     past.over("money", "a", BAD, 3000)
     many = [past.put("deadbeef", f"t{n}", 10) for n in range(2100)]
-    ask = Ask("demo", "host.other", 1, limit=2100)
-    claims = past.store.claim(ask).claims
-    assert len(claims) == len(many)
-    past.store.finish([Report(claim, Verdict(GOOD)) for claim in claims])
+    claimed = 0
+    for number in range(1, 8):  # a busy machine takes too long for all of them at once
+        claims = past.store.claim(Ask("demo", "host.other", number, limit=300)).claims
+        past.store.finish([Report(claim, Verdict(GOOD)) for claim in claims])
+        claimed += len(claims)
+    assert claimed == len(many)
     assert headline(detent("status")).startswith("demo.money failed")
 
 
