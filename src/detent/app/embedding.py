@@ -35,6 +35,8 @@ from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.listeners import Listeners
 from detent.observe.logs import format_event
 from detent.observe.secrecy import masking_store
+from detent.observe.telemetry import Telemetry, process_telemetry
+from detent.observe.watched_store import watched_store
 from detent.runners.call import store as call_store
 from detent.runners.call.in_process import capture_logging
 from detent.text import quote
@@ -47,6 +49,7 @@ IMPORT_S = 0.02  # between two checks whether the imports are done
 AGAIN_S = 1.0  # before a restart after an error of the node or its store
 PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 MEMORY = "memory:"
+DEFAULT = ("default",)  # queues
 FORKER = "multiprocessing.popen_fork"
 
 State = Literal["off", "waiting", "on", "passed-on"]
@@ -125,6 +128,7 @@ class _NodeThread:
         self._app, self._queues = app, queues
         self._leave: Callable[[], object] = _nothing
         self._emit: Emit = _emit
+        self._telemetry = Telemetry(_emit)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=_nothing)
 
@@ -146,8 +150,10 @@ class _NodeThread:
             return
         capture_logging(is_guest=True)
         listeners = Listeners(self._app.listeners, lambda: self._app.mask, _emit)
-        self._emit = listeners.emit
         try:
+            self._telemetry = process_telemetry(self._app.name, listeners.emit)
+            self._telemetry.set_slots(self._queues or DEFAULT, self.manifest.node.max_running)
+            self._emit = self._telemetry.emit
             self._serve_again()
         finally:
             listeners.close(LAST_LINES_S)
@@ -175,13 +181,14 @@ class _NodeThread:
         options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
-            store=masking_store(store, self._app.mask),
+            store=masking_store(watched_store(store, *self._telemetry.watches), self._app.mask),
             directory=_directory(url, env),
             env=env,
             emit=self._emit,
-            queues=self._queues or ("default",),
+            queues=self._queues or DEFAULT,
             waits=False,
             worker=worker,
+            trace=self._telemetry.trace,
         )
         try:
             self._reach(options, url)  # it blocks, but nothing else runs on this loop yet
