@@ -34,7 +34,7 @@ from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_t
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.listeners import Listeners
 from detent.observe.logs import format_event
-from detent.observe.secrecy import masking_store
+from detent.observe.secrecy import masking_store, secrets_of
 from detent.observe.telemetry import Telemetry, process_telemetry
 from detent.observe.watched_store import watched_store
 from detent.runners.call import store as call_store
@@ -43,6 +43,7 @@ from detent.text import quote
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
+    from detent.messages.masking import Mask
 
 WAIT_S = 1.0  # for a fork
 IMPORT_S = 0.02  # between two checks whether the imports are done
@@ -127,8 +128,10 @@ class _NodeThread:
         self.manifest, self.over = manifest, threading.Event()
         self._app, self._queues = app, queues
         self._leave: Callable[[], object] = _nothing
-        self._emit: Emit = _emit
-        self._telemetry = Telemetry(_emit)
+        self._mask = app.mask
+        self._mask.learn(secrets_of(manifest, os.environ))
+        self._emit: Emit = partial(_log, self._mask)
+        self._telemetry = Telemetry(self._emit)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=_nothing)
 
@@ -149,7 +152,7 @@ class _NodeThread:
         if not is_time():
             return
         capture_logging(is_guest=True)
-        listeners = Listeners(self._app.listeners, lambda: self._app.mask, _emit)
+        listeners = Listeners(self._app.listeners, lambda: self._mask, self._emit)
         try:
             self._telemetry = process_telemetry(self._app.name, listeners.emit)
             self._telemetry.set_slots(self._queues or DEFAULT, self.manifest.node.max_running)
@@ -181,7 +184,7 @@ class _NodeThread:
         options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
-            store=masking_store(watched_store(store, *self._telemetry.watches), self._app.mask),
+            store=masking_store(watched_store(store, *self._telemetry.watches), self._mask),
             directory=_directory(url, env),
             env=env,
             emit=self._emit,
@@ -230,10 +233,11 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
             raise UsageError(f"queue {quote(queue)}: app.allow lets its messages run {kind}, {elsewhere}")
 
 
-def _emit(event: str, **fields: Any) -> None:
+def _log(mask: Mask, event: str, **fields: Any) -> None:
     """Log the event with the logging of the web process."""
     level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
+        fields = mask.fields(fields)
         line = format_event(event, "plain", **fields).partition(" ")[2]  # the log has the time already
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})
 

@@ -31,6 +31,7 @@ INSTALL = "pip install 'detent[alerts]'"
 REASON_MAX = 500  # characters
 SEND_MAX_S = 20.0  # below `drain_seconds`: a node that stops waits for an alert, but not for a dead service
 LOOK_S = 0.1  # between two looks whether the attempt has to end
+APPRISE = "apprise"  # the name of its logger
 CAUSE = re.compile(  # without what requests and urllib3 put around it
     r"(?:Socket|I/O) Exception: (?:.*\(Caused by .*?\): |\w+Pool\(.*?\): )?(.+?)(?:[\"']\)\))?$"
 )
@@ -134,8 +135,8 @@ def _apprise() -> Any:
 
 
 class _Messages(logging.Filter):
-    """Collects what Apprise logs in a thread, instead of logging it: it may have secrets.  The cause of a
-    warning is on the debug level."""
+    """Collects what Apprise logs in a thread, instead of logging it.  It may have secrets, and so may the
+    requests that urllib3 logs.  The cause of a warning is on the debug level."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,8 +153,10 @@ class _Messages(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         texts: list[str] | None = getattr(self._by_thread, "texts", None)
         if texts is None:  # the user's own use of Apprise
-            return record.levelno >= logging.getLogger().getEffectiveLevel()
+            return record.name != APPRISE or record.levelno >= logging.getLogger().getEffectiveLevel()
         text = re.sub(r"\s+", " ", record.getMessage())
+        if record.name != APPRISE:
+            return False
         if record.levelno >= logging.WARNING:
             texts.append(text)
         elif (match := CAUSE.match(text)) and "url" not in match[1].lower():
@@ -164,7 +167,8 @@ class _Messages(logging.Filter):
 @lru_cache
 def _messages() -> _Messages:
     """Apprise's calls only return whether they succeeded; their log says why not."""
-    log, messages = logging.getLogger("apprise"), _Messages()
-    log.setLevel(logging.DEBUG)
-    log.addFilter(messages)
+    messages = _Messages()
+    logging.getLogger(APPRISE).setLevel(logging.DEBUG)
+    for name in (APPRISE, "urllib3.connectionpool"):
+        logging.getLogger(name).addFilter(messages)
     return messages
