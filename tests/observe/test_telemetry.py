@@ -33,6 +33,16 @@ def test_a_node_that_starts_again_in_its_process_goes_on_with_its_series(
     assert prometheus_client.REGISTRY.get_sample_value("detent_slots", labels) == 5
 
 
+def test_a_registry_that_does_not_take_the_series_is_one_warning(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Gauge("detent_slots", "a series of the app", registry=registry)
+    monkeypatch.setattr(prometheus_client, "REGISTRY", registry)
+    process_telemetry("shop", lambda event, **fields: events.append(event))
+    assert events == ["metrics-unsent"]
+
+
 def test_a_span_processor_of_the_user_that_raises_is_one_warning(
     telemetry: Telemetry, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,11 @@ def process_telemetry(app: str, emit: Emit) -> Telemetry:
 
     traces = ProcessTraces(_warner(emit, "traces-unsent", app))
     telemetry = Telemetry(emit, (Watch(ended=traces.ended),), traces.of)
-    meter = _meter_of_process()
+    try:
+        meter = _meter_of_process()
+    except Exception as error:  # a version of its library that we do not know, or a series of the same name
+        emit("metrics-unsent", app=app, error=f"{type(error).__name__}: {error}")
+        return telemetry
     return _measured(telemetry, app, [meter])[0] if meter else telemetry
 
 

@@ -67,7 +67,7 @@ class Traces:
 
     def close(self) -> None:
         """Send the spans that were not sent."""
-        self._processor.shutdown()
+        shut_down(self._processor.shutdown)
 
     # Contexts.
 
@@ -148,19 +148,13 @@ def exported_traces(target: str, env: Mapping[str, str], unsent: Unsent, *, is_b
     except ModuleNotFoundError:
         raise need("otel", "--otel", "OpenTelemetry") from None
     sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER says
-    processor = _AtTheEnd(exporter) if is_brief else _InBackground(BatchSpanProcessor(exporter))
+    processor = _AtTheEnd(exporter) if is_brief else BatchSpanProcessor(exporter)
     return Traces(sampler, resource_of(env), processor, env if is_brief else {})
 
 
-class _InBackground:
-    def __init__(self, batch: Any) -> None:
-        self.on_end, self._batch = batch.on_end, batch
-
-    def shutdown(self) -> None:
-        shut_down(self._batch.shutdown)
-
-
 class _AtTheEnd:
+    """A span processor without a thread."""
+
     def __init__(self, exporter: Any) -> None:
         self._exporter, self._spans = exporter, list[Any]()
         self.on_end = self._spans.append
