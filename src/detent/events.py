@@ -63,6 +63,9 @@ EVENTS: dict[str, Event] = {
     "clock-stepped": Event("WARN", "the wall clock was changed, or the machine was suspended"),
     "warden-died": Event("ERROR", "the warden died; its work was stopped, and a new warden is started"),
     "child-replaced": Event("WARN", "a Python child process takes no more calls and exits; gives the reason"),
+    "node-outdated": Event(
+        "ERROR", "the package on disk was upgraded: restart the node; Python calls wait for that; logged once"
+    ),
     "store-unavailable": Event("ERROR", "the store does not answer; logged once per outage"),
     "store-back": Event("INFO", "the store answers again"),
     "store-weak": Event("WARN", "the settings of the store are too weak for some guarantees"),

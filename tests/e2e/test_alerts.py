@@ -1,6 +1,8 @@
 """Alerts and pings, from the end of a fire to a mail server or a web server."""
 
 import json
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from tests.equipment.mail_server import MailServer
 from tests.equipment.receiver import Receiver
 
 from detent.model import Row
+from detent.runners.alert import SEND_MAX_S
 
 SECRET = "s3cretpassw0rd"
 
@@ -108,6 +111,33 @@ def test_a_dead_mail_server_disturbs_nothing_but_its_hook(fleet: Fleet) -> None:
     kept = [path for path in fleet.directory.rglob("*") if path.is_file() and path != fleet.file]
     assert [path for path in kept if SECRET.encode() in path.read_bytes()] == []
     assert b"***" in fleet.row(row.fire.key).attempts[0].tail
+
+
+def test_an_alert_whose_node_is_killed_while_it_sends_is_sent_by_the_next_node(fleet: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        fleet.write(job(fleet, on_failure=f"mailto://127.0.0.1:{port}?from=a@example.com&to=b@example.com"))
+        node = fleet.start()
+        fleet.fire("job")
+        with silent.accept()[0]:
+            node.kill()
+    mail = MailServer(port)
+    try:
+        fleet.start()
+        assert wait_for(lambda: mail.mails)[0]["Subject"] == "t.job: failed"
+    finally:
+        mail.close()
+
+
+def test_a_service_that_never_answers_does_not_hold_up_the_end_of_a_node(fleet: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"mailto://127.0.0.1:{silent.getsockname()[1]}?from=a@example.com&to=b@example.com"
+        fleet.write(job(fleet, on_failure=address), node={"drain_seconds": 0})
+        node = fleet.start()
+        fleet.fire("job")
+        with silent.accept()[0]:
+            node.send(signal.SIGTERM)
+            assert node.process.wait(SEND_MAX_S / 2) == 0, "long before Apprise gives up"
 
 
 def test_a_ping_reports_start_and_success_or_failure(fleet: Fleet, receiver: Receiver) -> None:

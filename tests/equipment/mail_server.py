@@ -9,9 +9,9 @@ from aiosmtpd.controller import Controller
 
 
 class MailServer:
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.mails: list[Message] = []
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with socket.create_server(("127.0.0.1", port)) as free:
             self.port: int = free.getsockname()[1]
         self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
         self._controller.start()

@@ -104,7 +104,7 @@ def test_the_default_message_says_what_when_why_and_where() -> None:
         "shop.settle: failed",
         "Fire: shop.settle@2026-03-01T01:00:00Z\n"
         "Due: 2026-03-01T01:00:00Z, 3 s late\n"
-        "Outcome: failed: exit 3, cause: work, 2 attempts\n"
+        "Outcome: failed: exit 3, 2 attempts\n"
         "Link: https://ops.example.org/fires/shop.settle@2026-03-01T01:00:00Z\n"
         "Last output:\n"
         "no space left",

@@ -11,6 +11,7 @@ from tests.warden.warden_world import PATIENCE_S, TTL_S, World, spawn
 
 from detent.clock import boottime, now
 from detent.model import Call, Claim, End, Fire, Policy
+from detent.runners.call.child_main import PROTOCOL
 from detent.runners.call.spec import PROGRAM, CallSpec, call_spec, pool_spec
 from detent.warden.client import TaskHandle, WardenClient
 
@@ -148,7 +149,7 @@ class CallWorld(World):
         super().__init__(directory, cgroup)
         (directory / "work.py").write_text(FUNCTIONS)
         (directory / "light.py").write_text(LIGHT)
-        self.python = sys.executable
+        self.python, self.protocol = sys.executable, PROTOCOL
 
     def claim(self, policy: Policy) -> Claim:
         self.count += 1
@@ -161,7 +162,7 @@ class CallWorld(World):
         given = {"args": json.dumps(args), "work_dir": str(self.directory), "kill_after_s": 1.0, **fields}
         call = Call(module + function, **given)
         env = {"PATH": os.environ["PATH"], **dict(call.env)}
-        pool = pool_spec(call, env, self.instance)._replace(words=(self.python, "-P", PROGRAM))
+        pool = pool_spec(call, env, self.instance)._replace(words=(self.python, "-P", PROGRAM, self.protocol))
         return call_spec(claim, call, pool)
 
     def calls(self, *specs: CallSpec) -> list[End]:

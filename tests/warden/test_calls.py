@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 from tests.warden.call_world import CallWorld, carry_out, started
-from tests.warden.warden_world import PATIENCE_S, is_alive, spawn, until, warden_pid
+from tests.warden.warden_world import PATIENCE_S, TTL_S, is_alive, spawn, until, warden_pid
 
 from detent.clock import boottime
 from detent.model import End, Outcome
 from detent.rules.outcomes import CLAIM_EXPIRED, NODE_STOPPED, WARDEN_DIED
+from detent.runners.call import child_main
 from detent.runners.call.spec import PROGRAM
+from detent.runners.running import AttemptEnd
 from detent.warden.client import FAREWELL_S
 from detent.warden.program import kernel
 from detent.warden.program.output import TAIL_MAX
-from detent.warden.program.warm_children import CALLS_MAX
+from detent.warden.program.warm_children import CALLS_MAX, OUTDATED, WHY_OUTDATED
 
 SUCCEEDED = Outcome("succeeded")
 
@@ -171,6 +173,21 @@ def test_if_no_child_can_be_started_the_calls_fail_with_a_reason(world: CallWorl
         ends = world.calls(world.call("me", **fields), world.call("me", **fields))
         assert [(end.outcome, end.status) for end in ends] == [(Outcome("failed", reason), 126)] * 2
         assert ends[0].tail.decode() == f"detent: {reason}\n"
+
+
+def test_calls_wait_if_the_package_on_disk_is_of_another_version_than_the_node(world: CallWorld) -> None:
+    said: list[str] = []
+
+    async def main() -> list[AttemptEnd]:
+        async with world.processes() as processes:
+            processes.outdated = said.append
+            calls = [processes.begin(world.call("me"), boottime() + TTL_S) for _ in range(2)]
+            return [await asyncio.wait_for(call.gone, PATIENCE_S) for call in calls]
+
+    assert OUTDATED == child_main.OUTDATED
+    world.protocol = "0"
+    assert asyncio.run(main()) == [None, None], "both claims go back to the store, and no attempt counts"
+    assert said == [WHY_OUTDATED]
 
 
 def test_a_child_is_replaced_after_calls_max_calls(bare_world: CallWorld) -> None:

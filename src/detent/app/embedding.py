@@ -34,19 +34,23 @@ from detent.node.embedded import STOP_S, EmbeddedService, in_threads, tasks_in_t
 from detent.node.service import SYSTEMD, ServiceOptions, WorkerOptions, reach
 from detent.observe.listeners import Listeners
 from detent.observe.logs import format_event
-from detent.observe.secrecy import masking_store
+from detent.observe.secrecy import masking_store, secrets_of
+from detent.observe.telemetry import Telemetry, process_telemetry
+from detent.observe.watched_store import watched_store
 from detent.runners.call import store as call_store
 from detent.runners.call.in_process import capture_logging
 from detent.text import quote
 
 if TYPE_CHECKING:
     from detent.app.app import Detent
+    from detent.messages.masking import Mask
 
 WAIT_S = 1.0  # for a fork
 IMPORT_S = 0.02  # between two checks whether the imports are done
 AGAIN_S = 1.0  # before a restart after an error of the node or its store
 PRIORITIES = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 MEMORY = "memory:"
+DEFAULT = ("default",)  # queues
 FORKER = "multiprocessing.popen_fork"
 
 State = Literal["off", "waiting", "on", "passed-on"]
@@ -124,7 +128,10 @@ class _NodeThread:
         self.manifest, self.over = manifest, threading.Event()
         self._app, self._queues = app, queues
         self._leave: Callable[[], object] = _nothing
-        self._emit: Emit = _emit
+        self._mask = app.mask
+        self._mask.learn(secrets_of(manifest, os.environ))
+        self._emit: Emit = partial(_log, self._mask)
+        self._telemetry = Telemetry(self._emit)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=_nothing)
 
@@ -145,9 +152,11 @@ class _NodeThread:
         if not is_time():
             return
         capture_logging(is_guest=True)
-        listeners = Listeners(self._app.listeners, lambda: self._app.mask, _emit)
-        self._emit = listeners.emit
+        listeners = Listeners(self._app.listeners, lambda: self._mask, self._emit)
         try:
+            self._telemetry = process_telemetry(self._app.name, listeners.emit)
+            self._telemetry.set_slots(self._queues or DEFAULT, self.manifest.node.max_running)
+            self._emit = self._telemetry.emit
             self._serve_again()
         finally:
             listeners.close(LAST_LINES_S)
@@ -175,13 +184,14 @@ class _NodeThread:
         options = ServiceOptions(
             load=lambda: self.manifest,
             files=(),
-            store=masking_store(store, self._app.mask),
+            store=masking_store(watched_store(store, *self._telemetry.watches), self._mask),
             directory=_directory(url, env),
             env=env,
             emit=self._emit,
-            queues=self._queues or ("default",),
+            queues=self._queues or DEFAULT,
             waits=False,
             worker=worker,
+            trace=self._telemetry.trace,
         )
         try:
             self._reach(options, url)  # it blocks, but nothing else runs on this loop yet
@@ -223,10 +233,11 @@ def _refuse_queues(queues: tuple[str, ...], app: Detent) -> None:
             raise UsageError(f"queue {quote(queue)}: app.allow lets its messages run {kind}, {elsewhere}")
 
 
-def _emit(event: str, **fields: Any) -> None:
+def _log(mask: Mask, event: str, **fields: Any) -> None:
     """Log the event with the logging of the web process."""
     level = PRIORITIES[EVENTS[event].level]
     if log.isEnabledFor(level):
+        fields = mask.fields(fields)
         line = format_event(event, "plain", **fields).partition(" ")[2]  # the log has the time already
         log.log(level, "%s", line, extra={"detent": {"event": event, **fields}})
 

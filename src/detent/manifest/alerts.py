@@ -120,9 +120,8 @@ def _title(values: dict[str, Any]) -> str:
 
 
 def _body(values: dict[str, Any]) -> str:
-    late_s, reason, cause = values.get("late_s"), values["reason"], values.get("cause")
+    late_s, reason = values.get("late_s"), values["reason"]
     outcome = [f"{values['outcome'] or 'late'}{reason and f': {reason}'}"]
-    outcome += [f"cause: {cause}"] if cause and values["outcome"] != "succeeded" else []
     outcome += [f"{values['attempts']} attempts"] if values.get("attempts", 1) > 1 else []
     lines = [
         f"Fire: {values['fire']}",

@@ -16,7 +16,7 @@ from detent.events import Emit
 from detent.manifest.secret_refs import Secret
 from detent.manifest.webhooks import hook_request
 from detent.messages.trace_context import VARIABLE, carried_trace, traced_request
-from detent.model import Alert, Call, Claim, Command, End, Push, Request, Work
+from detent.model import Alert, Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.ports import ThreadPools
 from detent.node.reporting import fields_of
 from detent.runners.call.spec import CallSpec, PoolSpec, call_spec, guard_spec, pool_spec, setup_of
@@ -197,7 +197,13 @@ class Runners:
         from detent.manifest.alerts import alert_text  # late: few jobs have alerts
         from detent.runners.alert import send_alert
 
-        return send_alert(alert, alert_text(alert, claim.fire), self.settings.secrets, self.settings.env)
+        text, settings = alert_text(alert, claim.fire), self.settings
+        stopped = partial(_stopped, lifeline)
+        return send_alert(alert, text, settings.secrets, settings.env, stopped)
+
+
+def _stopped(lifeline: Lifeline) -> Outcome | None:
+    return lifeline.ended(clock.boottime())
 
 
 def _reach(request: Request) -> Reach | None:

@@ -114,6 +114,7 @@ class Service:
         self._instance.begin()
         self._processes = self._new_processes()
         self._processes.replaced = lambda why: self._report("child-replaced", reason=why)
+        self._processes.outdated = lambda why: self._report("node-outdated", reason=why)
         settings = self._runner_settings(manifest)
         self._runners = Runners(self._processes, self._thread_pools, settings, self._emit)
         self._node = self._new_node()

@@ -48,7 +48,7 @@ def make_exporter(base: type[Any], unsent: Unsent, **settings: Any) -> Any:
             try:
                 result = super().export(*args, **named)
                 said = messages or ["the collector rejected them"]
-                error = "".join(dropped[-1:]) if result.name == "SUCCESS" else said[-1]
+                error = "".join(dropped[-1:]) if result.name == "SUCCESS" else said[0]
             except Exception as raised:
                 result, error = None, f"{type(raised).__name__}: {raised}"
             if error and not self.is_away:

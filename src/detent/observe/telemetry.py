@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent.errors import UsageError
 from detent.events import Emit
@@ -11,6 +13,9 @@ from detent.messages.trace_context import carried_trace
 from detent.model import Claim
 from detent.observe.watched_store import Watch
 from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.observe.metrics.node import Meter, NodeMetrics
 
 ADDRESS = "127.0.0.1:9464"  # of the metrics
 OTLP_METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
@@ -47,50 +52,80 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def open_telemetry(options: TelemetryOptions, app: str, env: Mapping[str, str], emit: Emit) -> Telemetry:
-    telemetry = Telemetry(emit)
+    """For a node that is a process of its own."""
+    telemetry, meters = Telemetry(emit), list[Any]()
     if options.otel:
-        from detent.observe.traces import Traces
+        from detent.observe.traces import exported_traces
 
-        traces = Traces(options.otel, env, lambda error: emit("traces-unsent", app=app, error=error))
-        telemetry = telemetry._replace(
-            watches=(Watch(ended=traces.ended),), trace=traces.of, closing=(traces.close,)
-        )
-    return _with_metrics(telemetry, options, app, env)
-
-
-def _with_metrics(
-    telemetry: Telemetry, options: TelemetryOptions, app: str, env: Mapping[str, str]
-) -> Telemetry:
-    emit, meters, closing = telemetry.emit, list[Any](), list[Callable[[], object]]()
+        traces = exported_traces(options.otel, env, _warner(emit, "traces-unsent", app))
+        telemetry = Telemetry(emit, (Watch(ended=traces.ended),), traces.of, closing=(traces.close,))
     if options.otel and env.get(OTLP_METRICS):
-        from detent.observe.metrics.otlp import OtlpMeter
+        from detent.observe.metrics.otlp import exporting_meter
 
-        meters.append(OtlpMeter(env, lambda error: emit("metrics-unsent", app=app, error=error)))
-        closing.append(meters[-1].close)
-    if options.metrics:
-        from detent.observe.metrics.prometheus import PrometheusMeter
+        meters.append(exporting_meter(env, _warner(emit, "metrics-unsent", app)))
+        telemetry = telemetry._replace(closing=(*telemetry.closing, meters[-1].close))
+    if not options.metrics:
+        return _measured(telemetry, app, meters)[0] if meters else telemetry
+    from detent.observe.metrics.prometheus import PrometheusMeter
+    from detent.observe.metrics.server import MetricsServer
 
-        meters.append(PrometheusMeter())
-    if not meters:
+    meter = PrometheusMeter()
+    telemetry, node = _measured(telemetry, app, [*meters, meter])
+    server = MetricsServer(split_address(options.metrics), meter, node)
+    emit("metrics-served", app=app, address=server.address)
+    return telemetry._replace(closing=(*telemetry.closing, server.close))
+
+
+def process_telemetry(app: str, emit: Emit) -> Telemetry:
+    """For a node within another program: its spans and series go where those of that program go."""
+    from detent.observe.traces import ProcessTraces
+
+    traces = ProcessTraces(_warner(emit, "traces-unsent", app))
+    telemetry = Telemetry(emit, (Watch(ended=traces.ended),), traces.of)
+    try:
+        meter = _meter_of_process()
+    except Exception as error:  # a version of its library that we do not know, or a series of the same name
+        emit("metrics-unsent", app=app, error=f"{type(error).__name__}: {error}")
         return telemetry
+    return _measured(telemetry, app, [meter])[0] if meter else telemetry
+
+
+def _warner(emit: Emit, event: str, app: str) -> Callable[[str], object]:
+    return lambda error: emit(event, app=app, error=error)
+
+
+def _measured(telemetry: Telemetry, app: str, meters: Sequence[Meter]) -> tuple[Telemetry, NodeMetrics]:
     from detent.observe.metrics.node import NodeMetrics
 
-    node = NodeMetrics(app, meters, emit)
-    if options.metrics:
-        from detent.observe.metrics.server import MetricsServer
-
-        server = MetricsServer(split_address(options.metrics), meters[-1], node)
-        closing.append(server.close)
-        emit("metrics-served", app=app, address=server.address)
+    node = NodeMetrics(app, meters, telemetry.emit)
 
     def emit_and_count(event: str, **fields: Any) -> None:
-        emit(event, **fields)
+        telemetry.emit(event, **fields)
         node.emit(event, **fields)
 
-    return Telemetry(
-        emit=emit_and_count,
-        watches=(*telemetry.watches, node.watch),
-        trace=telemetry.trace,
-        set_slots=node.set_slots,
-        closing=(*telemetry.closing, *closing),
-    )
+    watches = (*telemetry.watches, node.watch)
+    return telemetry._replace(emit=emit_and_count, watches=watches, set_slots=node.set_slots), node
+
+
+def _meter_of_process() -> Meter | None:
+    """Return that of OpenTelemetry if the process has set up its SDK, or that of prometheus_client if it has
+    imported it.  Not both: a program that exports one by the other would have each series twice."""
+    otel, sdk = sys.modules.get("opentelemetry.metrics"), sys.modules.get("opentelemetry.sdk.metrics")
+    if otel and sdk and isinstance(provider := otel.get_meter_provider(), sdk.MeterProvider):
+        return _otel_meter(provider)
+    client = sys.modules.get("prometheus_client")
+    return _prometheus_meter(client.REGISTRY) if client else None
+
+
+@lru_cache  # a series can be made only once, and a node may start again
+def _otel_meter(provider: Any) -> Meter:
+    from detent.observe.metrics.otlp import OtelMeter
+
+    return OtelMeter(provider)
+
+
+@lru_cache
+def _prometheus_meter(registry: Any) -> Meter:
+    from detent.observe.metrics.prometheus import PrometheusMeter
+
+    return PrometheusMeter(registry)

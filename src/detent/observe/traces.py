@@ -1,15 +1,18 @@
-"""Exports OpenTelemetry spans: one for a fire, from when it was due to its end, with one child for each
+"""Makes OpenTelemetry spans: one for a fire, from when it was due to its end, with one child for each
 attempt that ran.
 
 - `otlp` sends them to a collector, and `file:PATH` appends them to a file, one JSON object a line.
 - The span of a message is a child of the span that pushed it, and linked to it.
 - Spans are made when the store has recorded an end; their ids are known before (`messages.trace_context`).
 - A node sends them in the background.  A trigger sends them before it exits: it forks, and has no threads.
+- A node in a web process adds them to those of its process.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from detent import __version__, clock
@@ -32,28 +35,18 @@ from detent.text import quote
 OTLP, FILE = "otlp", "file:"
 GOOD = frozenset(("succeeded", "skipped", "replaced", "cancelled"))
 NS = 1_000_000_000
+API = "opentelemetry.trace"
 
 
 class Traces:
-    def __init__(
-        self, target: str, env: Mapping[str, str], unsent: Unsent, *, is_brief: bool = False
-    ) -> None:
-        """`is_brief`: for a trigger, whose fires belong to the trace of its environment."""
-        try:
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    def __init__(self, sampler: Any, resource: Any, processor: Any, env: Mapping[str, str]) -> None:
+        """`processor` gets the spans.  The fires belong to the trace that `env` names, if it does."""
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-            to_collector = target == OTLP
-            self._exporter = _otlp_exporter(env, unsent) if to_collector else _file_exporter(target, unsent)
-        except ModuleNotFoundError:
-            raise need("otel", "--otel", "OpenTelemetry") from None
-        self._resource, self._scope = resource_of(env), InstrumentationScope("detent", __version__)
-        self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER says
-        self._given = parse_trace(env.get(VARIABLE, "")) if is_brief else None
+        self._sampler, self._resource, self._processor = sampler, resource, processor
+        self._scope = InstrumentationScope("detent", __version__)
+        self._given = parse_trace(env.get(VARIABLE, ""))
         self._state = {"TRACESTATE": env["TRACESTATE"]} if self._given and env.get("TRACESTATE") else {}
-        self._batch = None if is_brief else BatchSpanProcessor(self._exporter)
-        self._spans: list[Any] = []
 
     def of(self, claim: Claim) -> str:
         """Return the `traceparent` of this attempt."""
@@ -74,11 +67,7 @@ class Traces:
 
     def close(self) -> None:
         """Send the spans that were not sent."""
-        if self._batch:
-            shut_down(self._batch.shutdown)
-        elif self._spans:
-            self._exporter.export(self._spans)
-            self._exporter.shutdown()
+        shut_down(self._processor.shutdown)
 
     # Contexts.
 
@@ -145,10 +134,70 @@ class Traces:
             instrumentation_scope=self._scope,
             **more,
         )
-        if self._batch:
-            self._batch.on_end(span)
-        elif context.flags != "00":
-            self._spans.append(span)
+        if context.flags != "00":
+            self._processor.on_end(span)
+
+
+def exported_traces(target: str, env: Mapping[str, str], unsent: Unsent, *, is_brief: bool = False) -> Traces:
+    """`is_brief`: for a trigger, whose fires belong to the trace of its environment."""
+    try:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = _otlp_exporter(env, unsent) if target == OTLP else _file_exporter(target, unsent)
+    except ModuleNotFoundError:
+        raise need("otel", "--otel", "OpenTelemetry") from None
+    sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER says
+    processor = _AtTheEnd(exporter) if is_brief else BatchSpanProcessor(exporter)
+    return Traces(sampler, resource_of(env), processor, env if is_brief else {})
+
+
+class _AtTheEnd:
+    """A span processor without a thread."""
+
+    def __init__(self, exporter: Any) -> None:
+        self._exporter, self._spans = exporter, list[Any]()
+        self.on_end = self._spans.append
+
+    def shutdown(self) -> None:
+        if self._spans:
+            self._exporter.export(self._spans)
+            self._exporter.shutdown()
+
+
+class ProcessTraces:
+    """Adds spans to those of the tracer provider that this process has set up: before the node or after it.
+    The process owns the provider, and exports the spans."""
+
+    def __init__(self, unsent: Unsent) -> None:
+        self._unsent, self._has_failed = unsent, False
+
+    def of(self, claim: Claim) -> str:
+        traces = _traces_of_process()
+        return traces.of(claim) if traces else carried_trace(claim)
+
+    def ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
+        try:
+            if traces := _traces_of_process():
+                traces.ended(reports, verdicts)
+        except Exception as error:  # a span processor of the user may raise anything
+            if not self._has_failed:
+                self._unsent(f"{type(error).__name__}: {error}")
+            self._has_failed = True
+
+
+def _traces_of_process() -> Traces | None:
+    """Return None if the process has no tracer provider of OpenTelemetry's SDK."""
+    otel: Any = sys.modules.get(API)
+    return _traces_of(otel.get_tracer_provider()) if otel else None
+
+
+@lru_cache(maxsize=1)
+def _traces_of(provider: Any) -> Traces | None:
+    tracer = provider.get_tracer("detent", __version__)
+    if not hasattr(tracer, "span_processor"):
+        return None
+    return Traces(tracer.sampler, tracer.resource, tracer.span_processor, {})
 
 
 def check_target(text: str) -> str:

@@ -25,7 +25,9 @@ _RESOLUTION = timedelta(seconds=1)  # instants are whole seconds
 _QUIET_MAX = timedelta(minutes=15)  # each job is planned at least this often, so an unplanned job is noticed
 ON_TIME_MIN_S = 5.0  # a smaller delay is not an outage, however often the job is due
 HOOK_POLICY = Policy(concurrency="Allow", timeout_s=30.0)
-ALERT_POLICY = HOOK_POLICY._replace(retries=Retries(max_attempts=4, min_s=10.0, max_s=60.0))
+ALERT_POLICY = HOOK_POLICY._replace(  # an alert twice is better than none
+    retries=Retries(max_attempts=4, min_s=10.0, max_s=60.0), on_lost="rerun"
+)
 UNPLANNED_START_S = 3600.0  # a hook or manual fire that has not started by then is missed
 
 

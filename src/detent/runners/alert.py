@@ -1,6 +1,8 @@
 """Sends alerts with Apprise, which is imported when the first alert is sent or checked.
 
-An error text contains neither the address nor a secret of it.
+- An error text contains neither the address nor a secret of it.
+- A plugin of Apprise may hang, and nobody can end it.  So it runs in a daemon thread, which is left to itself
+  after `SEND_MAX_S`, or when the attempt has to end.
 """
 
 from __future__ import annotations
@@ -8,9 +10,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from detent import clock
@@ -26,11 +29,24 @@ from detent.text import did_you_mean
 
 INSTALL = "pip install 'detent[alerts]'"
 REASON_MAX = 500  # characters
+SEND_MAX_S = 20.0  # below `drain_seconds`: a node that stops waits for an alert, but not for a dead service
+LOOK_S = 0.1  # between two looks whether the attempt has to end
+APPRISE = "apprise"  # the name of its logger
+CAUSE = re.compile(  # without what requests and urllib3 put around it
+    r"(?:Socket|I/O) Exception: (?:.*\(Caused by .*?\): |\w+Pool\(.*?\): )?(.+?)(?:[\"']\)\))?$"
+)
 _PROTOCOLS = ("protocols", "secure_protocols")
 
 
-def send_alert(alert: Alert, text: AlertText, secrets: Mapping[str, str], env: Mapping[str, str]) -> End:
-    """Send this text to the address of the alert, and return how that ended."""
+def send_alert(
+    alert: Alert,
+    text: AlertText,
+    secrets: Mapping[str, str],
+    env: Mapping[str, str],
+    stopped: Callable[[], Outcome | None] = lambda: None,
+) -> End:
+    """Send this text to the address of the alert, and return how that ended.  `stopped` returns why the
+    attempt has to end now."""
     began, parts = clock.monotonic(), split_text(alert.address)
     for i in range(1, len(parts), 2):
         found = resolve([parts[i]], secrets, env, least=1).secrets
@@ -38,22 +54,39 @@ def send_alert(alert: Alert, text: AlertText, secrets: Mapping[str, str], env: M
             return End(no_secret(display_ref(parts[i])))
         parts[i] = found[0].key().decode()
     address = "".join(parts)
+    sent: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(
+        target=lambda: sent.put(_try_to_notify(address, text)), name="detent-send", daemon=True
+    ).start()
+    outcome = _outcome(sent, service_of(address), stopped)
+    reason = Mask([*address_secrets(address), *parts[1::2]]).text(outcome.reason)[:REASON_MAX]
+    return End(outcome._replace(reason=reason), took_s=clock.monotonic() - began)
+
+
+def _outcome(sent: SimpleQueue[str], service: str, stopped: Callable[[], Outcome | None]) -> Outcome:
+    give_up_at = clock.monotonic() + SEND_MAX_S
+    while clock.monotonic() < give_up_at:
+        with suppress(Empty):
+            reason = sent.get(timeout=LOOK_S)
+            return Outcome("failed", reason) if reason else Outcome("succeeded")
+        if why := stopped():
+            return why
+    return Outcome("failed", f"{service} did not answer within {SEND_MAX_S:g} s")
+
+
+def _try_to_notify(address: str, text: AlertText) -> str:
+    """Return what went wrong, or ""."""
     try:
-        reason = _notify(address, text)
+        return _notify(address, text)
     except UsageError as error:
-        reason = str(error)
+        return str(error)
     except Exception as error:  # a plugin may raise anything
-        reason = f"{type(error).__name__}: {error}"
-    masked = Mask([*address_secrets(address), *parts[1::2]]).text(reason)[:REASON_MAX]
-    return End(
-        Outcome("failed", masked) if reason else Outcome("succeeded"), took_s=clock.monotonic() - began
-    )
+        return f"{type(error).__name__}: {error}"
 
 
 def _notify(address: str, text: AlertText) -> str:
-    """Return what went wrong, or ""."""
     apprise = _apprise()
-    with _warnings() as said:
+    with _messages().collected() as said:
         service = apprise.Apprise.instantiate(address)
         if service is None:
             raise UsageError("; ".join(service_fault(address)))
@@ -63,7 +96,8 @@ def _notify(address: str, text: AlertText) -> str:
             notify_type=apprise.NotifyType(text.level),
             body_format=apprise.NotifyFormat.TEXT,
         )
-    return "" if is_sent else " ".join(said) or f"{service_of(address)} did not accept the alert"
+    why = ": ".join(text.rstrip(".") for text in said)
+    return "" if is_sent else why or f"{service_of(address)} did not accept the alert"
 
 
 @lru_cache(maxsize=1000)
@@ -75,7 +109,7 @@ def service_fault(address: str) -> tuple[str, str]:
         apprise = _apprise()
     except UsageError as error:
         return str(error), INSTALL
-    with _warnings():
+    with _messages().collected():
         if len(split_text(address)) > 1 or apprise.Apprise.instantiate(address) is not None:
             return "", ""
     service = service_of(address)
@@ -100,25 +134,41 @@ def _apprise() -> Any:
     return apprise
 
 
-class _Kept(logging.Handler):
-    """Keeps the warnings of one thread."""
+class _Messages(logging.Filter):
+    """Collects what Apprise logs in a thread, instead of logging it.  It may have secrets, and so may the
+    requests that urllib3 logs.  The cause of a warning is on the debug level."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-        self._thread = threading.get_ident()
+        super().__init__()
+        self._by_thread = threading.local()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
-            self.texts.append(re.sub(r"\s+", " ", record.getMessage()))
+    @contextmanager
+    def collected(self) -> Iterator[list[str]]:
+        self._by_thread.texts = texts = list[str]()
+        try:
+            yield texts
+        finally:
+            del self._by_thread.texts
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        texts: list[str] | None = getattr(self._by_thread, "texts", None)
+        if texts is None:  # the user's own use of Apprise
+            return record.name != APPRISE or record.levelno >= logging.getLogger().getEffectiveLevel()
+        text = re.sub(r"\s+", " ", record.getMessage())
+        if record.name != APPRISE:
+            return False
+        if record.levelno >= logging.WARNING:
+            texts.append(text)
+        elif (match := CAUSE.match(text)) and "url" not in match[1].lower():
+            texts.append(match[1])
+        return False
 
 
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Collect what Apprise logs: its calls only return whether they succeeded."""
-    log, kept = logging.getLogger("apprise"), _Kept()
-    log.addHandler(kept)
-    try:
-        yield kept.texts
-    finally:
-        log.removeHandler(kept)
+@lru_cache
+def _messages() -> _Messages:
+    """Apprise's calls only return whether they succeeded; their log says why not."""
+    messages = _Messages()
+    logging.getLogger(APPRISE).setLevel(logging.DEBUG)
+    for name in (APPRISE, "urllib3.connectionpool"):
+        logging.getLogger(name).addFilter(messages)
+    return messages

@@ -130,7 +130,10 @@ class WardenClient:
         self._listener: asyncio.Task[None] | None = None
         self._pinger: asyncio.Task[None] | None = None
         self._unanswered = 0  # pings since the last event
-        self.replaced: Callable[[str], None] = nothing  # called with why a child takes no further call
+        self._is_outdated = False
+        # Called with the reason why a child takes no further call, and why no child can be started.
+        self.replaced: Callable[[str], None] = nothing
+        self.outdated: Callable[[str], None] = nothing
 
     async def start(self) -> None:
         kernel.become_subreaper()
@@ -220,8 +223,11 @@ class WardenClient:
                 self.replaced(why)
             case wire.Part(id, part):
                 self._tasks[id].on_part(part)
-            case wire.Refused(id):
+            case wire.Refused(id, why):
                 self._tasks.pop(id).resolve(None)
+                if why and not self._is_outdated:
+                    self._is_outdated = True
+                    self.outdated(why)
             case wire.Held(id, by):
                 self._tasks.pop(id).resolve(LaneHeld(by))
             case wire.Gone(id):

@@ -37,9 +37,10 @@ class Guarded(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """It was too late to start the task."""
+    """The task was not started: it was too late, or this node is outdated for the reason `why`."""
 
     id: str
+    why: str = ""
 
 
 class Held(NamedTuple):

@@ -7,6 +7,8 @@ import pytest
 
 from detent import Detent, UsageError
 from detent.model import Call, Claim, Fire, Policy
+from detent.runners.call.child_batch import Message
+from detent.runners.call.child_main import PROTOCOL
 from detent.runners.call.spec import call_spec, guard_spec, pool_spec, setup_of
 from detent.runners.call.store import NodeStore, set_store
 from detent.runners.command import fire_env
@@ -44,6 +46,20 @@ def test_a_child_gets_the_store_and_one_of_another_user_gets_no_password() -> No
     finally:
         set_store(None)
     assert setup_of(STORE._replace(is_declared=True), "nobody") == "", "the app itself names it"
+
+
+def test_what_a_child_reads_and_the_protocol_change_together() -> None:
+    """A node may run while its package is upgraded.  If this fails: raise `PROTOCOL`, and correct this."""
+    request = json.loads(call_spec(CLAIM, CALL, pool_spec(CALL, {}, "n.1")).request)
+    assert (PROTOCOL, [*request], Message._fields, NodeStore._fields) == (
+        "1",
+        ["id", "function", "env", "previous_success", "keeps", "trace", "args"],
+        (
+            *("function", "keeps", "timeout_s", "job", "key", "run_id", "due", "attempt", "fence", "node"),
+            *("previous_success", "trace", "args"),
+        ),
+        ("app", "url", "options", "env", "is_declared"),
+    )
 
 
 def test_a_request_has_the_arguments_and_the_variables_of_the_fire() -> None:

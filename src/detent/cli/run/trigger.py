@@ -150,11 +150,11 @@ def _fire(args: Arguments) -> int:
     emit, traces, signals = _log(args), None, Signals()
     store = open_store(url, manifest.store.key_prefix, manifest.store.wait_replicas, is_lean=True)
     if args.otel:
-        from detent.observe.traces import Traces
+        from detent.observe.traces import exported_traces
         from detent.observe.watched_store import Watch, watched_store
 
         unsent = partial(emit, "traces-unsent", **args.names)
-        traces = Traces(args.otel, env, lambda error: unsent(error=error), is_brief=True)
+        traces = exported_traces(args.otel, env, lambda error: unsent(error=error), is_brief=True)
         store = watched_store(store, Watch(ended=traces.ended))
     locks = TriggerLocks(_lock_directory(args, job, scope, env), manifest.node.id or os.uname().nodename)
     inherited = {name: env[name] for name in ("TRACEPARENT", "TRACESTATE") if env.get(name)}

@@ -1,4 +1,4 @@
-"""Sends series to an OpenTelemetry collector, once a minute or as OTEL_METRIC_EXPORT_INTERVAL says."""
+"""Keeps series with OpenTelemetry: for a collector, or for the meter provider of this process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ from detent.observe.metrics.series import BY_NAME, NODE, Labels
 from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
 
 
-class OtlpMeter:
-    def __init__(self, env: Mapping[str, str], unsent: Unsent) -> None:
-        try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from opentelemetry.sdk.metrics import MeterProvider
-            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        except ModuleNotFoundError:
-            raise need("otel", "--otel", "OpenTelemetry") from None
-        exporter = make_exporter(OTLPMetricExporter, unsent, **timeout_of(env, "METRICS"))
-        self._provider = MeterProvider(
-            [PeriodicExportingMetricReader(exporter)], resource_of(env), shutdown_on_exit=False
-        )
-        meter = self._provider.get_meter("detent", __version__)
+class OtelMeter:
+    def __init__(self, provider: Any) -> None:
+        self._provider, meter = provider, provider.get_meter("detent", __version__)
         self._made: dict[str, Any] = {}
         for one in NODE:
             if one.kind == "counter":
@@ -45,6 +35,19 @@ class OtlpMeter:
 
     def close(self) -> None:
         shut_down(self._provider.shutdown)
+
+
+def exporting_meter(env: Mapping[str, str], unsent: Unsent) -> OtelMeter:
+    """It sends the series once a minute, or as OTEL_METRIC_EXPORT_INTERVAL says."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    except ModuleNotFoundError:
+        raise need("otel", "--otel", "OpenTelemetry") from None
+    exporter = make_exporter(OTLPMetricExporter, unsent, **timeout_of(env, "METRICS"))
+    reader = PeriodicExportingMetricReader(exporter)
+    return OtelMeter(MeterProvider([reader], resource_of(env), shutdown_on_exit=False))
 
 
 def _attributes(name: str, labels: Labels) -> dict[str, str]:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.observe.metrics.series import NODE, Labels
+from detent.observe.metrics.series import NODE, Labels, Series
 from detent.observe.otel import need
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 
+SUMMED = ("detent_running", "detent_slots")  # gauges that add up over the processes of a web server
+
+
 class PrometheusMeter:
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """None: a registry of its own."""
         client = import_client("--metrics")
-        client.disable_created_metrics()  # otherwise each counter has a second series
-        self.registry: CollectorRegistry = client.CollectorRegistry()
+        if registry is None:
+            client.disable_created_metrics()  # otherwise each counter has a second series
+        self.registry: CollectorRegistry = registry or client.CollectorRegistry()
         self._children: dict[tuple[str, Labels], Any] = {}  # the client's own lookup is slow
         kinds = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
         self._made: dict[str, Any] = {
-            one.name: kinds[one.kind](
-                one.name,
-                one.help,
-                one.labels,
-                registry=self.registry,
-                **({"buckets": one.bounds} if one.bounds else {}),
-            )
+            one.name: kinds[one.kind](one.name, one.help, one.labels, registry=self.registry, **_more_of(one))
             for one in NODE
         }
 
@@ -51,6 +50,12 @@ class PrometheusMeter:
 
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
+
+
+def _more_of(series: Series) -> dict[str, Any]:
+    if series.kind == "gauge":
+        return {"multiprocess_mode": "livesum" if series.name in SUMMED else "livemax"}
+    return {"buckets": series.bounds} if series.bounds else {}
 
 
 def import_client(option: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from detent.model import Call, Cause, Claim, Outcome
+from detent.runners.call.child_main import PROTOCOL
 from detent.runners.call.fire import Fire, fire_of
 from detent.runners.call.function import BACKEND_DOWN, RESULT_NOT_KEPT
 from detent.runners.call.store import NodeStore
@@ -63,7 +64,7 @@ class GuardSpec(NamedTuple):
 
 def pool_spec(call: Call, env: Mapping[str, str], instance: str) -> PoolSpec:
     """`env` is the environment of a command of this job, without the variables of the fire."""
-    words, steady = (sys.executable, "-P", PROGRAM), {**env, "DETENT_NODE": instance}
+    words, steady = (sys.executable, "-P", PROGRAM, PROTOCOL), {**env, "DETENT_NODE": instance}
     identity = json.dumps([words, sorted(steady.items()), call.work_dir, call.user])
     from hashlib import sha256
 

@@ -26,7 +26,8 @@ Events to the node, a list of objects a line:
 
     started       id, pid
     guarded       ids
-    refused       id                            it was too late to start it
+    refused       id, [why]                     it was too late to start it, or `why`: its child is of
+                                                another version than this node
     held          id, by                        these processes hold its lane
     part          id, part                      progress of a batch: the answers, as its child wrote them;
                                                 a number: so many of the last messages will not start;

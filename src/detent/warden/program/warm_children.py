@@ -5,7 +5,8 @@
 2. No more children start at the same time than there are processors.
 3. A child is reused only when no process of its last call is left but the child itself.  It ends after
    `CALLS_MAX` calls, after `IDLE_S` without one, when its pool is closed, or when the node is gone.
-4. If a child dies before it is ready, the call that has waited longest fails.
+4. If a child dies before it is ready, the call that has waited longest fails.  If it does not speak the
+   protocol of this node, the calls are refused: the node is to be restarted, and they wait for that.
 5. A child is not trusted, as it may run as another user.  Its messages are limited and checked, and a child
    that sends anything unexpected is killed.
 """
@@ -39,6 +40,8 @@ CHILDREN_MAX = 1000
 STARTING_MAX = max(2, os.cpu_count() or 2)
 FAREWELL_S = 5.0  # for an idle child to exit
 ERROR_MAX = 2000  # characters
+OUTDATED = 79  # the status of a child of another version, as in `child_main`
+WHY_OUTDATED = "the detent package on disk was replaced by another version: restart this node"
 
 
 class WarmChildren:
@@ -356,6 +359,9 @@ class WarmChildren:
         child.pool.children -= 1
         if not child.is_ready:
             self._no_longer_starting(child)
+            if status == OUTDATED:
+                while child.pool.waiting:
+                    self._warden.report("refused", id=child.pool.waiting.popleft().id, why=WHY_OUTDATED)
             if child.pool.waiting:
                 text = f"the Python process for it did not start (status {status})"
                 id = child.pool.waiting.popleft().id
