@@ -36,7 +36,7 @@ from detent.rules.tallies import in_order, intervals
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
 from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far
 from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
-from detent.stores.engine.finishing import cancel, finish, read_reports, renew
+from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
 from detent.stores.engine.planning import advance, set_jobs, watermarks
 from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Conflict, Unit
@@ -82,18 +82,10 @@ class Engine:
         return grants
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
-        def step(unit: Unit, some: Sequence[Claim]) -> list[Outcome | None]:
-            unit.look(unit.unknown(claim.fire.key for claim in some))
-            return [renew(unit, claim) for claim in some]
-
-        return self._each_claim(claims, claims, step, finishes=False)
+        return self._each_claim(claims, claims, read_claims, renew)
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
-        def step(unit: Unit, some: Sequence[Report]) -> list[Verdict | None]:
-            read_reports(unit, some)
-            return [finish(unit, report) for report in some]
-
-        return self._each_claim(reports, [report.claim for report in reports], step, finishes=True)
+        return self._each_claim(reports, [report.claim for report in reports], read_reports, finish)
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
         with self.driver.hand(ask.app):
@@ -210,41 +202,41 @@ class Engine:
         self,
         items: Sequence[S],
         claims: Sequence[Claim],
-        step: Callable[[Unit, Sequence[S]], list[T | None]],
-        *,
-        finishes: bool,
-    ) -> list[T | None]:
+        read: Callable[[Unit, Sequence[S]], object],
+        act: Callable[[Unit, S], T],
+    ) -> list[T]:
         """Run a unit of work for the items of each app, which are claims or have claims."""
 
-        def act(app: str, pairs: Sequence[tuple[S, Claim]]) -> list[T | None]:
+        def act_for(app: str, pairs: Sequence[tuple[S, Claim]]) -> list[T]:
             epoch, some = self._known_epoch, [item for item, _ in pairs]
             recalled = [self._known.pop((claim.fire.key, claim.fence), None) for _, claim in pairs]
             known = {record.fire.key: record for record in recalled if record}
 
-            def run(unit: Unit) -> list[T | None]:
-                found = step(unit, some)
+            def step(unit: Unit) -> list[T]:
+                read(unit, some)
+                found = [act(unit, item) for item in some]
                 if unit.remembered and unit.epoch != epoch:
                     raise Conflict
                 if unit.writes:
-                    self._commit_claims(unit, finishes=finishes)
+                    self._commit_claims(unit)
                 return found
 
-            return self._run(app, run, known)
+            return self._run(app, step, known)
 
         pairs = list(zip(items, claims, strict=True))
-        return _each_app(pairs, [claim.fire.job for claim in claims], act)
+        return _each_app(pairs, [claim.fire.job for claim in claims], act_for)
 
-    def _commit_claims(self, unit: Unit, *, finishes: bool) -> None:
+    def _commit_claims(self, unit: Unit) -> None:
         """Wakes the nodes if fires follow, or if a fire may wait for a lane that it takes over."""
         records = [write.record for write in unit.writes.values()]
-        follow_s = [w.record.fire.policy.claim_s for w in unit.writes.values() if w.version == 0]
-        replaces = [one for one in records if one.fire.lane and one.fire.policy.concurrency == "Replace"]
-        wakes = bool(follow_s) or (finishes and bool(replaces))
-        committed = unit.commit(Expect(wakes_nodes=wakes, longest_ttl_s=max(follow_s, default=0.0)))
+        follow_s = [one.fire.policy.claim_s for one in records if one.version == 0]
+        ended = [one.fire for one in records if one.state != "claimed"]
+        wakes = any(fire.lane and fire.policy.concurrency == "Replace" for fire in ended)
+        expect = Expect(wakes_nodes=wakes or bool(follow_s), longest_ttl_s=max(follow_s, default=0.0))
+        committed = unit.commit(expect)
         for record in records:
             record.version = committed.version if committed else record.version
-        if not finishes:
-            self._remember(records, unit.epoch)
+        self._remember((one for one in records if one.state == "claimed"), unit.epoch)
 
     def _remember(self, records: Iterable[Record], epoch: str) -> None:
         if epoch != self._known_epoch:

@@ -19,6 +19,10 @@ LANE_PREFIX = "lane/"  # of the cell of a lane
 WAKE = 4  # fires that look for a free place in their lane
 
 
+def read_claims(unit: Unit, claims: Sequence[Claim]) -> None:
+    unit.look(unit.unknown(claim.fire.key for claim in claims))
+
+
 def read_reports(unit: Unit, reports: Sequence[Report]) -> None:
     """Read the records of these claims that are not known, and what settling them depends on."""
     names: list[str] = []
