@@ -14,13 +14,13 @@ from detent.rules.breakers import circuit_of, circuit_text
 from detent.rules.decide import Decision, JobFacts, Lane, Room, View, decide, late_hooks_of
 from detent.rules.rates import charges_of, charges_text, rate_of, without_priority
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE
-from detent.stores.encoding import instant_of
+from detent.stores.encoding import graces_text, instant_of, live_graces, note_text
 from detent.stores.engine import driver
 from detent.stores.engine.driver import NO_JOB, Cells, Group, Place, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX, WAKE
 from detent.stores.engine.record import Record, Tier, claim_of, open_fire
 from detent.stores.engine.stream import Stream
-from detent.stores.engine.unit import Unit, graces_text, live_graces, note_text
+from detent.stores.engine.unit import Unit
 
 FEW, PAGE, PAGE_MAX = 8, 100, 1000  # due fires of a read; the first takes few from other nodes
 EXPIRED_MAX = 400  # expired claims that one ask considers, for each queue
@@ -250,7 +250,7 @@ class Claiming:
         unit, ask, view = self._unit, self._ask, self._view
         touches = sorted({name for one in decisions for name in one.touches})
         drops: list[driver.Drop] = []
-        reached: dict[str, float] = {}
+        progress: list[driver.Progress] = []
         lanes: set[str] = set()
         records = {one.key: unit.records[one.key] for one in decisions}
         for one in decisions:
@@ -258,8 +258,8 @@ class Claiming:
             if one.step in ("settle", "delay") and self._has_room(record):
                 lanes.add(record.fire.lane)  # it leaves a place to the next fires of its lane
             if one.step in ("run", "settle") and record.fire.origin == "schedule":
-                due = record.fire.due_at.timestamp()
-                reached[record.fire.job] = max(due, reached.get(record.fire.job, due))
+                reached = record.fire.due_at.timestamp()
+                progress.append(driver.Progress(record.fire.job, reached=reached))
             if one.step == "run":
                 drops += [driver.Drop(key, None) for key in late_hooks_of(record.fire)]
             _apply(one, record, ask, view, fences.get(one.key, 0))
@@ -267,7 +267,7 @@ class Claiming:
             writes=[Write(one, one.version) for one in records.values()],
             drops=drops,
             cells=[self._cell(name) for name in touches],
-            progress=[driver.Progress(job, reached=at) for job, at in reached.items()],
+            progress=progress,
             wakes=[Wake(lane=lane, most=WAKE) for lane in sorted(lanes)],
         )
 

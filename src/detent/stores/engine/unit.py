@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detent.model import Attempt, Fire
 from detent.rules.decide import late_hooks_of
 from detent.stores.base import NOTE_PREFIX, is_spent
+from detent.stores.encoding import live_note, note_text
 from detent.stores.engine import driver
 from detent.stores.engine.driver import NO_CELL, NO_HEADER, NO_JOB, Cell, Drop, Expect, Group, SetCell, Write
 from detent.stores.engine.record import Record
@@ -152,26 +152,3 @@ class Unit:
         if committed is None:
             raise Conflict
         return committed
-
-
-# Notes and graces are cells with JSON.  Each keeps how long it lasts, so that no step of a clock extends it.
-
-
-def note_text(text: str, now: float, steady: float, ttl_s: float) -> str:
-    return json.dumps([text, now, steady + ttl_s if ttl_s else None, ttl_s or None])
-
-
-def live_note(cell: str, steady: float) -> str:
-    """The text of a note that has not expired; else ""."""
-    text, _, expires, _ = json.loads(cell) if cell else ("", 0, 0.0, 0)
-    return str(text) if expires is None or expires > steady else ""
-
-
-def graces_text(graces: Sequence[tuple[float, float]]) -> str:
-    return json.dumps(graces) if graces else ""
-
-
-def live_graces(cell: str, steady: float) -> list[tuple[float, float]]:
-    """The graces of a lane that have not ended: their end, and how long they last."""
-    graces = json.loads(cell) if cell else []
-    return [(min(end, steady + lasts_s), lasts_s) for end, lasts_s in graces if end > steady]

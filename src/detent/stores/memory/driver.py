@@ -177,7 +177,8 @@ class MemoryDriver:
             state.jobs[job] = old_job._replace(at=at, revision=revision, version=state.version)
         for one in group.progress:
             state.jobs[one.job] = driver.progressed(state.jobs.get(one.job, NO_JOB), one)
-        return bool([wake for wake in group.wakes if self._unpark(wake)])
+        woken = [self._unpark(wake) for wake in group.wakes]
+        return any(woken)
 
     def _put(self, write: driver.Write, first_fence: int) -> None:
         state, record = self.state, write.record.copy()
@@ -202,9 +203,8 @@ class MemoryDriver:
     def _unpark(self, wake: driver.Wake) -> bool:
         found = [one for one in self.state.open.values() if one.is_parked]
         if wake.lane:
-            found = search.first_of_each_queue(
-                (one for one in found if one.fire.lane == wake.lane), wake.most
-            )
+            of_lane = [one for one in found if one.fire.lane == wake.lane]
+            found = search.first_of_each_queue(of_lane, wake.most)
         else:
             found = [one for one in found if one.fire.job == wake.job]
         for record in found:
