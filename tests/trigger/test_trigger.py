@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.equipment.fleet import wait_for
 from tests.equipment.redis_server import free_port
-from tests.trigger.trigger_world import Host, minute, pass_by, serving, set_watermark_back, this_minute
+from tests.trigger.trigger_world import (
+    Host,
+    minute,
+    pass_by,
+    serving,
+    set_watermark_back,
+    slow_writes,
+    this_minute,
+)
 
+from detent.rules.planning import rfc3339
 from detent.stores.base import PAUSE
 from detent.stores.registry import open_store
 
@@ -134,6 +143,19 @@ def test_a_full_lane_is_4_or_the_code_that_an_option_chooses(
     assert (said.code, said.names[-1]) == (code, "lock-contended")
     event = said.one("lock-contended")
     assert (event["holder"], event["scope"], event["level"]) == (key, "host", "INFO")
+
+
+def test_a_trigger_runs_what_it_planned_also_if_a_newer_instant_becomes_due_meanwhile(host: Host) -> None:
+    host.write("job", schedules=["@every 1s"], command="true")
+    key = host.trigger("job").one("success")["fire"]
+    with slow_writes(host) as is_waiting:
+        pass_by(key)
+        late = host.start("job")
+        wait_for(is_waiting)
+        pass_by(f"t.job@{rfc3339(datetime.now(UTC))}")
+    said = late.over()
+    assert (said.code, said.names) == (0, ["fire-started", "success"])
+    assert said.one("success")["fire"] > key
 
 
 def test_a_fire_that_another_trigger_runs_is_4_and_names_the_holder(host: Host) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
@@ -106,6 +107,25 @@ def set_watermark_back(host: Host, at: datetime) -> None:
     """Move the watermark back, as if triggers had been missed since."""
     with sqlite3.connect(host.url.removeprefix("sqlite:///")) as db:
         assert db.execute("UPDATE jobs SET at = ?", (at.timestamp(),)).rowcount == 1
+
+
+@contextmanager
+def slow_writes(host: Host) -> Iterator[Callable[[], bool]]:
+    """Let nobody write to the store for a while.  Yields what says whether a process waits to write."""
+    path = host.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as db, Path(f"{path}-writer").open() as lock:
+
+        def is_waiting() -> bool:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            return False
+
+        db.execute("BEGIN IMMEDIATE")
+        yield is_waiting
+        db.execute("ROLLBACK")
 
 
 @cache

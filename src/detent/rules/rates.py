@@ -88,6 +88,17 @@ def with_priorities(queues: Sequence[str]) -> tuple[str, ...]:
     return tuple(with_priority(queue, priority) for queue in queues for priority in PRIORITIES)
 
 
+def charges_text(charges: Sequence[Charge], rate: Rate) -> str:
+    """The charges, and for how long the last of them counts."""
+    return json.dumps([max(span_s(rate), KEEP_S), charges])
+
+
+def charges_of(text: str) -> tuple[float, list[Charge]]:
+    """Read what `charges_text` wrote."""
+    lasts_s, charges = json.loads(text) if text else (0.0, ())
+    return lasts_s, [Charge(at, count) for at, count in charges]
+
+
 def rate_text(rate: Rate) -> str:
     return json.dumps(rate._asdict(), separators=(",", ":"))
 

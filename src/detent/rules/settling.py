@@ -140,3 +140,14 @@ def start_hooks(claim: Claim, now: datetime) -> tuple[Fire, ...]:
 
 def _granted_at(claim: Claim) -> datetime:
     return claim.expires_at - timedelta(seconds=claim.ttl_s)
+
+
+def keep_until(fire: Fire, outcome: Outcome, now: float) -> float:
+    """Until when a finished message is not pruned for its number: a dead letter always, a result for its
+    time, a key while it is unique."""
+    if fire.origin != "push":
+        return 0.0
+    if outcome.kind != "succeeded":
+        return float("inf")
+    result_until = 0.0 if fire.policy.drop_result else now + fire.policy.result_s
+    return max(fire.due_at.timestamp() + fire.policy.unique_s, result_until)

@@ -1,4 +1,4 @@
-"""Outcomes, policies and instants as the stores write them.
+"""Outcomes, policies, instants, notes and graces as the stores write them.
 
 A policy is written without its default values.  Fields that a newer version wrote are ignored, so that
 versions work side by side.
@@ -7,7 +7,7 @@ versions work side by side.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -52,6 +52,29 @@ def seconds_of(at: datetime | None) -> float | None:
 
 def instant_of(seconds: float | str | None) -> datetime | None:
     return None if seconds is None else instant(float(seconds))
+
+
+# Notes and graces are cells with JSON.  Each keeps how long it lasts, so that no step of a clock extends it.
+
+
+def note_text(text: str, now: float, steady: float, ttl_s: float) -> str:
+    return json.dumps([text, now, steady + ttl_s if ttl_s else None, ttl_s or None])
+
+
+def live_note(cell: str, steady: float) -> str:
+    """The text of a note that has not expired; else ""."""
+    text, _, expires, _ = json.loads(cell) if cell else ("", 0, 0.0, 0)
+    return str(text) if expires is None or expires > steady else ""
+
+
+def graces_text(graces: Sequence[tuple[float, float]]) -> str:
+    return json.dumps(graces) if graces else ""
+
+
+def live_graces(cell: str, steady: float) -> list[tuple[float, float]]:
+    """The graces of a lane that have not ended: their end, and how long they last."""
+    graces = json.loads(cell) if cell else []
+    return [(min(end, steady + lasts_s), lasts_s) for end, lasts_s in graces if end > steady]
 
 
 def _changed(value: Policy | Retries, default: Policy | Retries) -> dict[str, Any]:

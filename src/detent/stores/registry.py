@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from detent.errors import UsageError
 from detent.stores.base import Diagnosis, Store
 from detent.text import quote
+
+if TYPE_CHECKING:
+    from detent.stores.sql.health import Health
 
 ALLOWED = (
     'use "sqlite:///PATH" ("sqlite:////ABSOLUTE/PATH"), "redis://HOST", "postgresql://USER@HOST/DATABASE", '
@@ -87,14 +92,8 @@ def promise_of(url: str, wait_replicas: int = 0) -> tuple[Diagnosis, ...]:
         from detent.stores.redis import health as redis
 
         return redis.promise(url, wait_replicas)
-    if scheme in POSTGRES:
-        from detent.stores.postgres import health as postgres
-
-        return postgres.promise(url)
-    if scheme in MYSQL:
-        from detent.stores.mysql import health as mysql
-
-        return mysql.promise(url)
+    if scheme in (*POSTGRES, *MYSQL):
+        return _health_of(url).promise
     if scheme == "sqlite":
         from detent.stores.sqlite import health as sqlite
 
@@ -105,16 +104,20 @@ def promise_of(url: str, wait_replicas: int = 0) -> tuple[Diagnosis, ...]:
 def upkeep_of(url: str) -> tuple[Diagnosis, ...]:
     """What could make the store unavailable later; for `doctor`."""
     scheme, _, rest = url.partition(":")
-    if scheme in POSTGRES:
-        from detent.stores.postgres import health as postgres
-
-        return postgres.upkeep(url)
-    if scheme in MYSQL:
-        from detent.stores.mysql import health as mysql
-
-        return mysql.upkeep(url)
+    if scheme in (*POSTGRES, *MYSQL):
+        return _health_of(url).upkeep
     if scheme == "sqlite":
         from detent.stores.sqlite import health as sqlite
 
         return sqlite.upkeep(_sqlite_path(rest))
     return ()
+
+
+def _health_of(url: str) -> Health:
+    from detent.stores.sql.health import health
+
+    if url.partition(":")[0] in POSTGRES:
+        from detent.stores.postgres.health import look
+    else:
+        from detent.stores.mysql.health import look
+    return health(url, look)

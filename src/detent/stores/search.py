@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from heapq import nlargest
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest, nsmallest
 from typing import Protocol, TypeVar
 
 from detent.model import DEAD, Fire, Found, Outcome, Place, Query, Row, Size, State
 from detent.stores.base import LOOK_MAX, app_of
+from detent.stores.engine.driver import LaneMembers
+from detent.stores.engine.record import Record
 
 
 class Searched(Protocol):
@@ -70,6 +72,40 @@ def newest(entries: Iterable[S], jobs: Iterable[str], each: int, now: float) -> 
     return found
 
 
+def newest_due_of(records: Iterable[Record], now: float) -> dict[str, float]:
+    """For each job, when the newest of these records of its schedule that is due was due."""
+    scheduled = [one.fire for one in records if one.fire.origin == "schedule"]
+    found: dict[str, float] = {}
+    for job, due in [(fire.job, fire.due_at.timestamp()) for fire in scheduled]:
+        found |= {job: due} if found.get(job, due) <= due <= now else {}
+    return found
+
+
+def members_of_lanes(
+    read: LaneMembers, pending: Sequence[Record], claimed: Sequence[Record], now: float
+) -> dict[str, list[Record]]:
+    """The reply to this read.  The records are in order of their ids."""
+    lanes: dict[str, list[Record]] = {lane: [] for lane in read.lanes}
+    for one in pending:
+        lanes.get(one.fire.lane, []).append(one)
+    for lane, some in lanes.items():
+        due, parked = [one for one in some if one.run_at <= now], [one for one in some if one.is_parked]
+        lanes[lane] = [one for one in some if one.waits][: read.waiting]
+        lanes[lane] += nlargest(read.rivals, due, key=lambda one: place_of(one.fire))
+        lanes[lane] += first_of_each_queue(parked, read.parked)
+    for one in claimed:
+        lanes.get(one.fire.lane, []).append(one)
+    return lanes
+
+
+def first_of_each_queue(records: Iterable[Record], most: int) -> list[Record]:
+    queues: dict[str, list[Record]] = {}
+    for one in records if most else ():
+        queues.setdefault(one.fire.queue, []).append(one)
+    groups = [nsmallest(most, some, key=lambda one: (one.run_at, one.fire.key)) for some in queues.values()]
+    return [one for some in groups for one in some]
+
+
 def sizes(entries: Iterable[S], app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
     """The numbers of messages of these queues, or of all queues of the app."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -93,6 +129,24 @@ def _word_of(one: Searched, now: float) -> str:
             return "running"
         case _:
             return "pending" if one.run_at <= now else "delayed"
+
+
+def prunable(
+    over: Iterable[Record], watermarks: Mapping[str, float], now: float, limits: tuple[float, int]
+) -> list[Record]:
+    """The finished entries that are older than the first limit, or not among the newest of their job, as many
+    as the second limit says.  Never those that a plan could record again."""
+    (older_than_s, keep), gone, kept = limits, [], Counter[str]()
+    for one in sorted(over, key=lambda one: place_of(one.fire), reverse=True):
+        job = one.fire.job
+        kept[job] += 1
+        is_surplus = kept[job] > keep and one.keep_until <= now
+        is_to_come = one.fire.due_at.timestamp() > min(watermarks.get(job, now), now)
+        if one.fire.origin == "schedule" and is_to_come:
+            continue
+        if one.over_at < now - older_than_s or is_surplus:
+            gone.append(one)
+    return gone
 
 
 def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:

@@ -51,8 +51,7 @@ class Trigger:
 
     def fire(self) -> int:
         """Run the fire that is due and return the exit code."""
-        self._deploy_and_plan()
-        fire = self._find_fire()
+        fire = self._find_fire(self._deploy_and_plan())
         if self._options.due_at is None:
             self._settle_older(fire.key if fire else "")
         code = self._run(fire) if fire else self._report_nothing_due()
@@ -60,14 +59,16 @@ class Trigger:
 
     # Deploy and plan.
 
-    def _deploy_and_plan(self) -> None:
-        """Record every instant up to now.  Instants without a trigger are missed, or caught up by policy."""
+    def _deploy_and_plan(self) -> datetime:
+        """Record every instant up to now, and return that time.  Instants without a trigger are missed, or
+        caught up by policy."""
         watermarks = self._deploy()
         now, watermark = watermarks.now, watermarks.by_job[self._job.name]
         while watermark.at < now and watermark.revision == self._job.revision:
             watermarks = self._store.advance(self._app, [self._next_plan(watermark, now)])
             self._clock.learn(watermarks.now)
             watermark = watermarks.by_job.get(self._job.name) or watermark._replace(at=now)
+        return now
 
     def _deploy(self) -> Watermarks:
         """Put our definition of the job in force, beside the other jobs of the app."""
@@ -95,12 +96,13 @@ class Trigger:
 
     # Find the fire.
 
-    def _find_fire(self) -> Fire | None:
-        """Return the fire that this trigger is for, or None if it is settled and nothing else is due."""
+    def _find_fire(self, now: datetime) -> Fire | None:
+        """Return the fire that this trigger is for, or None if it is settled and nothing else is due.
+
+        `now` is when it planned: an instant that became due since has no fire yet."""
         options, schedule = self._options, self._job.schedule
         if options.due_at is not None:
             return self._exact_fire(options.due_at)
-        now = self._clock.now()
         due_at = newest_instant(schedule, min(now, options.scheduled_for or now))
         if due_at is not None and (fire := self._open_fire(due_at, now)):
             return fire

@@ -5,22 +5,22 @@ Reads are bounded, whatever waits: an ask reads a few pages of the due fires of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import compress
 
-from detent.model import Ask, Claim, Grants, Rate
+from detent.model import Ask, Grants
 from detent.rules import lanes as lane_rules
 from detent.rules.breakers import circuit_of, circuit_text
 from detent.rules.decide import Decision, JobFacts, Lane, Room, View, decide, late_hooks_of
-from detent.rules.rates import KEEP_S, Charge, rate_of, span_s, without_priority
+from detent.rules.rates import charges_of, charges_text, rate_of, without_priority
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE
-from detent.stores.encoding import instant_of
+from detent.stores.encoding import graces_text, instant_of, live_graces, note_text
 from detent.stores.engine import driver
 from detent.stores.engine.driver import NO_JOB, Cells, Group, Place, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX, WAKE
 from detent.stores.engine.record import Record, Tier, claim_of, open_fire
 from detent.stores.engine.stream import Stream
-from detent.stores.engine.unit import Unit, graces_text, live_graces, live_note, note_text
+from detent.stores.engine.unit import Unit
 
 FEW, PAGE, PAGE_MAX = 8, 100, 1000  # due fires of a read; the first takes few from other nodes
 EXPIRED_MAX = 400  # expired claims that one ask considers, for each queue
@@ -42,11 +42,10 @@ class Claiming:
         self._room = Room(ask)
         self._decisions: list[Decision] = []
         self._is_cut_short = False
-        self._granted: dict[str, Record] = {}
         self._stale: Sequence[Record] = ()
         self._held: Container[tuple[str, Tier]] = ()  # streams with due fires that other asks are reading
 
-    def answer(self) -> tuple[Grants, dict[str, Record]]:
+    def answer(self) -> tuple[Grants, Sequence[Record]]:
         """Returns the grants, and the records of the claims as they are now."""
         unit, ask = self._unit, self._ask
         reads: list[driver.Read] = [Cells(prefix=NOTE_PREFIX + PAUSE), Cells(prefix=NOTE_PREFIX + RATE)]
@@ -57,18 +56,17 @@ class Claiming:
         reads += [driver.Expired(queue, EXPIRED_MAX) for queue in self._queues]
         reads += [driver.Asked(node) for node in ask.dead]
         reads += due
-        pauses, rates, last_ask, mine, upcoming, stale, *found = unit.look(*reads)
+        _, _, last_ask, mine, self._upcoming, self._stale, *found = unit.look(*reads)
         self._view = view = View(unit.now, unit.steady)
-        view.pauses = _live_notes(pauses, PAUSE, unit.steady)
-        view.rates = {name: rate_of(text) for name, text in _live_notes(rates, RATE, unit.steady).items()}
-        self._upcoming, self._stale = upcoming, stale
+        view.pauses = unit.notes(PAUSE)
+        view.rates = {name: rate_of(text) for name, text in unit.notes(RATE).items()}
         if ask.number <= last_ask or unit.steady < unit.header.quarantined_until:
             return self._answer_again(mine)
         count = len(self._queues)
         dead = self._declare_dead(found[count : count + len(ask.dead)])
         self._decide([one for page in found[:count] for one in page] + dead)
         pages = dict(zip(streams, found[count + len(ask.dead) :], strict=True))
-        counts = zip(streams, upcoming.due, strict=False)
+        counts = zip(streams, self._upcoming.due, strict=False)
         self._held = {stream for stream, number in counts if number > len(pages[stream])}
         for queue in self._queues:
             self._serve(queue, {tier: pages[queue, tier] for tier in TIERS})
@@ -153,10 +151,8 @@ class Claiming:
         if not (lanes := lanes - {""}):
             return []
         (members,) = self._unit.look(driver.LaneMembers(tuple(sorted(lanes)), parked=WAKE))
-        parked = [
-            one for page in members.values() for one in page if one.is_parked and one.fire.queue == queue
-        ]
-        return [one for one in parked if one.run_at <= self._view.now]
+        some = [one for page in members.values() for one in page if one.fire.queue == queue]
+        return [one for one in some if one.is_parked and one.run_at <= self._view.now]
 
     def _decide(self, due: Iterable[Record]) -> None:
         view, ask = self._view, self._ask
@@ -205,7 +201,7 @@ class Claiming:
             open_fires = [open_fire(one, view.now, view.steady) for one in ours]
             view.lanes[lane] = Lane(open_fires, [end for end, _ in graces])
         for name in charges:
-            view.charges[name] = read_charges(unit.cells[CHARGE_PREFIX + name].text)
+            _, view.charges[name] = charges_of(unit.cells[CHARGE_PREFIX + name].text)
         view.circuits |= {name: circuit_of(unit.note(BREAKER + name)) for name in breakers}
         self._look_for_probes(breakers)
 
@@ -220,7 +216,7 @@ class Claiming:
 
     # Committing.
 
-    def _commit(self, dead: Sequence[Record]) -> tuple[Grants, dict[str, Record]]:
+    def _commit(self, dead: Sequence[Record]) -> tuple[Grants, Sequence[Record]]:
         unit, ask, view = self._unit, self._ask, self._view
         decided = {one.key for one in self._decisions}
         ended = [one for one in dead if one.fire.key not in decided]
@@ -231,10 +227,8 @@ class Claiming:
             [write.record for write in group.writes if write.record.fire.key in fences] for group in groups
         ]
         groups += [Group([Write(one, one.version)]) for one in ended]
-        if view.passed_by:
-            groups.append(
-                Group(wakes=[Wake(lane=lane, most=PASSED_BY_WAKE) for lane in sorted(view.passed_by)])
-            )
+        passed_by = [Wake(lane=lane, most=PASSED_BY_WAKE) for lane in sorted(view.passed_by)]
+        groups += [Group(wakes=passed_by)] if passed_by else []
         expect = driver.Expect(
             ask=(ask.node, ask.number),
             generation=unit.header.generation,
@@ -246,40 +240,34 @@ class Claiming:
         )
         committed = unit.commit_groups(expect, groups)
         self._is_cut_short |= not all(committed.done)
-        for some, is_done in zip(granted, committed.done, strict=False):
-            for record in some if is_done else ():
-                record.version = committed.version
-                record.take_fences(committed.first_fence)
-                self._granted[record.fire.key] = record
-        claims = [
-            self._claim_of(record) for record in sorted(self._granted.values(), key=lambda one: one.fence)
-        ]
-        return self._grants(claims, self._next_in_s()), self._granted
+        done = [record for some in compress(granted, committed.done) for record in some]
+        for record in done:
+            record.version = committed.version
+            record.take_fences(committed.first_fence)
+        return self._grants(done, self._next_in_s())
 
     def _group(self, decisions: Sequence[Decision], fences: Mapping[str, int]) -> Group:
         unit, ask, view = self._unit, self._ask, self._view
         touches = sorted({name for one in decisions for name in one.touches})
         drops: list[driver.Drop] = []
-        reached: dict[str, float] = {}
+        progress: list[driver.Progress] = []
         lanes: set[str] = set()
+        records = {one.key: unit.records[one.key] for one in decisions}
         for one in decisions:
-            record = unit.records[one.key]
+            record = records[one.key]
             if one.step in ("settle", "delay") and self._has_room(record):
                 lanes.add(record.fire.lane)  # it leaves a place to the next fires of its lane
             if one.step in ("run", "settle") and record.fire.origin == "schedule":
-                due = record.fire.due_at.timestamp()
-                reached[record.fire.job] = max(due, reached.get(record.fire.job, due))
+                reached = record.fire.due_at.timestamp()
+                progress.append(driver.Progress(record.fire.job, reached=reached))
             if one.step == "run":
                 drops += [driver.Drop(key, None) for key in late_hooks_of(record.fire)]
             _apply(one, record, ask, view, fences.get(one.key, 0))
         return Group(
-            writes=[
-                Write(unit.records[key], unit.records[key].version)
-                for key in {one.key: 0 for one in decisions}
-            ],
+            writes=[Write(one, one.version) for one in records.values()],
             drops=drops,
             cells=[self._cell(name) for name in touches],
-            progress=[driver.Progress(job, reached=at) for job, at in reached.items()],
+            progress=progress,
             wakes=[Wake(lane=lane, most=WAKE) for lane in sorted(lanes)],
         )
 
@@ -290,20 +278,19 @@ class Claiming:
     def _cell(self, touched: str) -> SetCell:
         unit, view = self._unit, self._view
         kind, _, name = touched.partition("/")
+        cell = NOTE_PREFIX + touched if kind == "breaker" else touched
         match kind:
             case "lane":
-                graces = live_graces(unit.cells[touched].text, view.steady)
-                return SetCell(touched, graces_text(graces), unit.cells[touched].version)
+                text = graces_text(live_graces(unit.cells[cell].text, view.steady))
             case "charge":
                 text = charges_text(view.charges[name], view.rates[without_priority(name.partition("/")[0])])
-                return SetCell(touched, text, unit.cells[touched].version)
             case _:
                 text = note_text(circuit_text(view.circuits[name]), view.now, view.steady, 0)
-                return SetCell(NOTE_PREFIX + touched, text, unit.cells[NOTE_PREFIX + touched].version)
+        return SetCell(cell, text, unit.cells[cell].version)
 
     # Answering.
 
-    def _answer_again(self, mine: Sequence[Record]) -> tuple[Grants, dict[str, Record]]:
+    def _answer_again(self, mine: Sequence[Record]) -> tuple[Grants, Sequence[Record]]:
         """Renew and return the claims that this ask already got."""
         unit, live = self._unit, [one for one in mine if one.is_live(self._unit.steady)]
         self._widen([])
@@ -315,15 +302,13 @@ class Claiming:
             for record in live:
                 record.version = committed.version
         left_s = unit.header.quarantined_until - unit.steady
-        claims = [self._claim_of(one) for one in live]
-        grants = self._grants(claims, left_s if left_s > 0 else self._next_in_s())
-        return grants, {one.fire.key: one for one in live}
+        return self._grants(live, left_s if left_s > 0 else self._next_in_s())
 
-    def _grants(self, claims: Sequence[Claim], next_in_s: float) -> Grants:
-        return Grants(tuple(claims), self._view.now_at, next_in_s, self._unit.epoch)
-
-    def _claim_of(self, record: Record) -> Claim:
-        return claim_of(record, self._unit.now + record.ttl_s, self._unit.jobs[record.fire.job].succeeded)
+    def _grants(self, records: Sequence[Record], next_in_s: float) -> tuple[Grants, Sequence[Record]]:
+        unit, claims = self._unit, []
+        for one in sorted(records, key=lambda one: one.fence):
+            claims.append(claim_of(one, unit.now + one.ttl_s, unit.jobs[one.fire.job].succeeded))
+        return Grants(tuple(claims), self._view.now_at, next_in_s, unit.epoch), records
 
     def _next_in_s(self) -> float:
         if self._is_cut_short or self._view.passed_by:
@@ -344,11 +329,8 @@ def _apply(decision: Decision, record: Record, ask: Ask, view: View, fence: int)
         case "run" | "settle":
             record.state, record.node, record.ask, record.fence = "claimed", ask.node, ask.number, fence
             record.ttl_s = ask.ttl_s or record.fire.policy.claim_s
-            record.expires, record.is_parked, record.look_at = (
-                view.steady + record.ttl_s,
-                False,
-                record.run_at,
-            )
+            record.expires, record.look_at = view.steady + record.ttl_s, record.run_at
+            record.is_parked = False
             if decision.step == "run":
                 record.attempt += 1
                 record.ran_node, record.ran_fence, record.ran_at = ask.node, fence, view.now
@@ -379,20 +361,3 @@ def components(decisions: Sequence[Decision]) -> list[list[Decision]]:
         group.append(one)
         group_of.update((name, into) for name in (*one.touches, one.key))
     return list(groups.values())
-
-
-def read_charges(text: str) -> list[Charge]:
-    return [Charge(at, count) for at, count in json.loads(text)[1]] if text else []
-
-
-def charges_text(charges: Sequence[Charge], rate: Rate) -> str:
-    """The charges, and for how long the last of them counts."""
-    return json.dumps([max(span_s(rate), KEEP_S), charges])
-
-
-def _live_notes(cells: Mapping[str, driver.Cell], prefix: str, steady: float) -> dict[str, str]:
-    """The notes that have not expired, by their name without the prefix."""
-    notes = {
-        name.removeprefix(NOTE_PREFIX + prefix): live_note(cell.text, steady) for name, cell in cells.items()
-    }
-    return {name: text for name, text in notes.items() if text}

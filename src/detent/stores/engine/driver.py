@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from detent.model import Attempt, Found, Query, Row, Size, Tally
 from detent.stores.engine.record import Record, Tier
@@ -199,6 +199,9 @@ class Progress(NamedTuple):
     reached: float | None = None
 
 
+P = TypeVar("P", JobState, Progress)
+
+
 class Wake(NamedTuple):
     """Unpark the first parked records of a lane in each queue, by (run_at, key), or all of a job: their
     `look_at` becomes `run_at`, and the nodes are woken.  With `at` they stay parked, and their `look_at`
@@ -288,6 +291,11 @@ class Driver(Protocol):
     def wait(self, app: str, seconds: float) -> bool: ...
 
     def close(self) -> None: ...
+
+
+def progressed(old: P, one: Progress) -> P:
+    reached = max((at for at in (old.reached, one.reached) if at is not None), default=None)
+    return old._replace(succeeded=old.succeeded if one.succeeded is None else one.succeeded, reached=reached)
 
 
 def place_of(record: Record) -> Place:

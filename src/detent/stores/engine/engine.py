@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -30,15 +31,15 @@ from detent.model import (
     Verdict,
     Watermarks,
 )
-from detent.rules.rates import charged, usage
+from detent.rules.rates import charged, charges_of, charges_text, usage
 from detent.rules.tallies import in_order, intervals
 from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
-from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far, charges_text, read_charges
+from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far
 from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
 from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
 from detent.stores.engine.planning import advance, set_jobs, watermarks
 from detent.stores.engine.record import Record
-from detent.stores.engine.unit import Conflict, Unit, live_note
+from detent.stores.engine.unit import Conflict, Unit
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -70,31 +71,21 @@ class Engine:
         return self._run(app, lambda unit: advance(unit, plans))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
-        def act(app: str, some: Sequence[Fire]) -> list[bool]:
-            return self._run(app, partial(_put, fires=some, delay_s=delay_s))
-
-        return _each_app(fires, [fire.job for fire in fires], act)
+        jobs, step = [fire.job for fire in fires], partial(_put, delay_s=delay_s)
+        return _each_app(fires, jobs, lambda app, some: self._run(app, partial(step, fires=some)))
 
     # Running.
 
     def claim(self, ask: Ask) -> Grants:
         grants, records = self._run(ask.app, lambda unit: Claiming(unit, ask, self._far).answer())
-        self._remember(records.values(), grants.epoch)
+        self._remember(records, grants.epoch)
         return grants
 
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
-        def step(unit: Unit, some: Sequence[Claim]) -> list[Outcome | None]:
-            read_claims(unit, some)
-            return [renew(unit, claim) for claim in some]
-
-        return self._each_claim(claims, claims, step, finishes=False)
+        return self._each_claim(claims, claims, read_claims, renew)
 
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
-        def step(unit: Unit, some: Sequence[Report]) -> list[Verdict | None]:
-            read_reports(unit, some)
-            return [finish(unit, report) for report in some]
-
-        return self._each_claim(reports, [report.claim for report in reports], step, finishes=True)
+        return self._each_claim(reports, [report.claim for report in reports], read_reports, finish)
 
     def finish_and_claim(self, reports: Sequence[Report], ask: Ask) -> tuple[list[Verdict | None], Grants]:
         with self.driver.hand(ask.app):
@@ -114,7 +105,7 @@ class Engine:
         def step(unit: Unit) -> Usage:
             cell = CHARGE_PREFIX + name
             unit.look(Cells((cell,)))
-            charges = read_charges(unit.cells[cell].text)
+            _, charges = charges_of(unit.cells[cell].text)
             found = usage(charges, rate, unit.steady)
             if count and not found.free_in_s:
                 unit.set_cell(cell, charges_text(charged(charges, rate, unit.steady), rate))
@@ -182,15 +173,12 @@ class Engine:
         self._run(app, step)
 
     def notes(self, app: str, prefix: str = "") -> list[Note]:
-        unit = Unit(self.driver, app)
-        (cells,) = unit.look(Cells(prefix=NOTE_PREFIX + prefix))
-        found = []
-        for name, cell in cells.items():
-            if live_note(cell.text, unit.steady):
-                text, written, expires, lasts_s = json.loads(cell.text)
-                left_s = None if expires is None else min(expires - unit.steady, lasts_s)
-                ends_at = None if left_s is None else instant(unit.now + left_s)
-                found.append(Note(name.removeprefix(NOTE_PREFIX), text, instant(written), ends_at))
+        unit, found = Unit(self.driver, app), []
+        unit.look(Cells(prefix=NOTE_PREFIX + prefix))
+        for name in unit.notes(""):
+            text, written, expires, lasts_s = json.loads(unit.cells[NOTE_PREFIX + name].text)
+            ends_at = None if expires is None else instant(unit.now + min(expires - unit.steady, lasts_s))
+            found.append(Note(name, text, instant(written), ends_at))
         return sorted(found)
 
     def wait(self, app: str, seconds: float) -> bool:
@@ -202,12 +190,10 @@ class Engine:
     # Units of work.
 
     def _run(self, app: str, step: Callable[[Unit], T], known: Mapping[str, Record] | None = None) -> T:
-        for number in range(TRIES):
-            try:
-                with self.driver.hand(app):
-                    return step(Unit(self.driver, app, dict(known or {}) if number == 0 else None))
-            except Conflict:
-                continue
+        for _ in range(TRIES):
+            with suppress(Conflict), self.driver.hand(app):
+                return step(Unit(self.driver, app, known or {}))
+            known = None
         raise StoreUnavailable(
             "too many other processes write to the store at the same time; it will be tried again"
         )
@@ -216,40 +202,41 @@ class Engine:
         self,
         items: Sequence[S],
         claims: Sequence[Claim],
-        step: Callable[[Unit, Sequence[S]], list[T | None]],
-        *,
-        finishes: bool,
-    ) -> list[T | None]:
+        read: Callable[[Unit, Sequence[S]], object],
+        act: Callable[[Unit, S], T],
+    ) -> list[T]:
         """Run a unit of work for the items of each app, which are claims or have claims."""
 
-        def act(app: str, pairs: Sequence[tuple[S, Claim]]) -> list[T | None]:
-            epoch, known = self._known_epoch, self._recall([claim for _, claim in pairs])
+        def act_for(app: str, pairs: Sequence[tuple[S, Claim]]) -> list[T]:
+            epoch, some = self._known_epoch, [item for item, _ in pairs]
+            recalled = [self._known.pop((claim.fire.key, claim.fence), None) for _, claim in pairs]
+            known = {record.fire.key: record for record in recalled if record}
 
-            def run(unit: Unit) -> list[T | None]:
-                is_remembered = bool(unit.records)
-                found = step(unit, [item for item, _ in pairs])
-                if is_remembered and unit.epoch != epoch:
+            def step(unit: Unit) -> list[T]:
+                read(unit, some)
+                found = [act(unit, item) for item in some]
+                if unit.remembered and unit.epoch != epoch:
                     raise Conflict
-                records = [write.record for write in unit.writes.values()]
-                if records:
-                    self._commit_claims(unit, records, finishes=finishes)
+                if unit.writes:
+                    self._commit_claims(unit)
                 return found
 
-            return self._run(app, run, known)
+            return self._run(app, step, known)
 
         pairs = list(zip(items, claims, strict=True))
-        return _each_app(pairs, [claim.fire.job for claim in claims], act)
+        return _each_app(pairs, [claim.fire.job for claim in claims], act_for)
 
-    def _commit_claims(self, unit: Unit, records: Sequence[Record], *, finishes: bool) -> None:
+    def _commit_claims(self, unit: Unit) -> None:
         """Wakes the nodes if fires follow, or if a fire may wait for a lane that it takes over."""
-        follow_s = [w.record.fire.policy.claim_s for w in unit.writes.values() if w.version == 0]
-        replaces = [one for one in records if one.fire.lane and one.fire.policy.concurrency == "Replace"]
-        wakes = bool(follow_s) or (finishes and bool(replaces))
-        committed = unit.commit(Expect(wakes_nodes=wakes, longest_ttl_s=max(follow_s, default=0.0)))
+        records = [write.record for write in unit.writes.values()]
+        follow_s = [one.fire.policy.claim_s for one in records if one.version == 0]
+        ended = [one.fire for one in records if one.state != "claimed"]
+        wakes = any(fire.lane and fire.policy.concurrency == "Replace" for fire in ended)
+        expect = Expect(wakes_nodes=wakes or bool(follow_s), longest_ttl_s=max(follow_s, default=0.0))
+        committed = unit.commit(expect)
         for record in records:
             record.version = committed.version if committed else record.version
-        if not finishes:
-            self._remember(records, unit.epoch)
+        self._remember((one for one in records if one.state == "claimed"), unit.epoch)
 
     def _remember(self, records: Iterable[Record], epoch: str) -> None:
         if epoch != self._known_epoch:
@@ -259,10 +246,6 @@ class Engine:
             self._known[record.fire.key, record.fence] = record
         while len(self._known) > KNOWN_MAX:
             self._known.pop(next(iter(self._known)), None)
-
-    def _recall(self, claims: Sequence[Claim]) -> dict[str, Record]:
-        found = [self._known.pop((claim.fire.key, claim.fence), None) for claim in claims]
-        return {record.fire.key: record for record in found if record}
 
 
 def _put(unit: Unit, fires: Sequence[Fire], delay_s: float) -> list[bool]:

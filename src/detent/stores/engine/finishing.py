@@ -9,17 +9,19 @@ from detent.rules.alerts import after_sending, judge_alert, trouble_of, trouble_
 from detent.rules.breakers import after_attempt, circuit_of, circuit_text
 from detent.rules.outcomes import CLAIM_GONE
 from detent.rules.pings import ping_delay_s, start_ping_of
+from detent.rules.settling import keep_until
 from detent.stores.base import BREAKER, NOTE_PREFIX, alert_note, is_repeated_alert
+from detent.stores.encoding import graces_text, live_graces
 from detent.stores.engine.driver import Cells, Fires, Progress, Wake
 from detent.stores.engine.record import Record, attempt_of
-from detent.stores.engine.unit import Conflict, Unit, graces_text, live_graces
+from detent.stores.engine.unit import Conflict, Unit
 
 LANE_PREFIX = "lane/"  # of the cell of a lane
 WAKE = 4  # fires that look for a free place in their lane
 
 
 def read_claims(unit: Unit, claims: Sequence[Claim]) -> None:
-    unit.look(Fires(_unknown(unit, claims)))
+    unit.look(unit.unknown(claim.fire.key for claim in claims))
 
 
 def read_reports(unit: Unit, reports: Sequence[Report]) -> None:
@@ -35,16 +37,8 @@ def read_reports(unit: Unit, reports: Sequence[Report]) -> None:
     names += [f"{NOTE_PREFIX}{alert_note(one)}" for one in hooks if is_repeated_alert(one)]
     reused = [one.key for one in follow if one.policy.unique_s]
     pings = [key for key in (start_ping_of(report.claim.fire) for report in reports) if key]
-    keys = (
-        *_unknown(unit, [report.claim for report in reports]),
-        *reused,
-        *(key for key in pings if key not in unit.records),
-    )
-    unit.look(Fires(tuple(dict.fromkeys(keys))), Cells(tuple(dict.fromkeys(names))))
-
-
-def _unknown(unit: Unit, claims: Sequence[Claim]) -> tuple[str, ...]:
-    return tuple(claim.fire.key for claim in claims if claim.fire.key not in unit.records)
+    keys = [*(report.claim.fire.key for report in reports), *pings]
+    unit.look(unit.unknown(keys, reused), Cells(tuple(dict.fromkeys(names))))
 
 
 def renew(unit: Unit, claim: Claim) -> Outcome | None:
@@ -115,7 +109,7 @@ def _follow(unit: Unit, fire: Fire, outcome: Outcome, follow: Sequence[Fire]) ->
 
 def _keep_trouble(unit: Unit, name: str, text: str) -> None:
     if text != unit.note(name):
-        unit.set_read_note(name, text)
+        unit.set_note(name, text)
 
 
 def make_pending(record: Record, run_at: float) -> None:
@@ -129,7 +123,7 @@ def end(unit: Unit, record: Record, outcome: Outcome) -> None:
     fire = record.fire
     record.state, record.outcome, record.over_at = "over", outcome, unit.now
     record.waits = record.is_parked = False
-    record.keep_until = _keep_until(fire, outcome, unit.now)
+    record.keep_until = keep_until(fire, outcome, unit.now)
     if outcome.kind == "succeeded" and fire.origin != "hook":
         unit.progress.append(Progress(fire.job, succeeded=unit.now))
     unit.drop_late_hooks(fire)
@@ -158,7 +152,7 @@ def _leave_breaker(unit: Unit, fire: Fire, outcome: Outcome) -> None:
     circuit = circuit_of(unit.note(name))
     after = after_attempt(circuit, fire.key, outcome, fire.policy.breaker_threshold, unit.now)
     if after != circuit:
-        unit.set_read_note(name, circuit_text(after))
+        unit.set_note(name, circuit_text(after))
 
 
 def _free_lane(unit: Unit, fire: Fire, grace_s: float) -> None:
@@ -171,14 +165,3 @@ def _free_lane(unit: Unit, fire: Fire, grace_s: float) -> None:
     elif name not in unit.set_cells:
         unit.touch_cell(name)
     unit.wakes.append(Wake(lane=fire.lane, most=WAKE, at=free_at))
-
-
-def _keep_until(fire: Fire, outcome: Outcome, now: float) -> float:
-    """Until when a finished message is not pruned for its number: a dead letter always, a result for its
-    time, a key while it is unique."""
-    if fire.origin != "push":
-        return 0.0
-    if outcome.kind != "succeeded":
-        return float("inf")
-    result_until = 0.0 if fire.policy.drop_result else now + fire.policy.result_s
-    return max(fire.due_at.timestamp() + fire.policy.unique_s, result_until)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detent.model import Attempt, Fire
 from detent.rules.decide import late_hooks_of
 from detent.stores.base import NOTE_PREFIX, is_spent
+from detent.stores.encoding import live_note, note_text
 from detent.stores.engine import driver
 from detent.stores.engine.driver import NO_CELL, NO_HEADER, NO_JOB, Cell, Drop, Expect, Group, SetCell, Write
 from detent.stores.engine.record import Record
@@ -19,10 +19,11 @@ class Conflict(Exception):
 
 
 class Unit:
-    def __init__(self, on: driver.Driver, app: str, known: dict[str, Record] | None = None) -> None:
+    def __init__(self, on: driver.Driver, app: str, known: Mapping[str, Record] | None = None) -> None:
         self.app, self._driver = app, on
         self.header = NO_HEADER
-        self.records: dict[str, Record] = known or {}  # as read, or as they will be written
+        self.now, self.steady, self.epoch = NO_HEADER[:3]
+        self.records: dict[str, Record] = dict(known or {})  # as read, or as they will be written
         self.remembered = frozenset(self.records)  # keys of records that this unit did not read
         self.cells: dict[str, Cell] = {}
         self.jobs: dict[str, driver.JobState] = {}
@@ -40,6 +41,7 @@ class Unit:
         header, replies = self._driver.look(self.app, reads)
         if self.header is NO_HEADER:
             self.header = header  # V4
+            self.now, self.steady, self.epoch = header[:3]
         elif self.header[2:] != header[2:]:
             raise Conflict
         return [self._keep(read, reply) for read, reply in zip(reads, replies, strict=True)]
@@ -71,17 +73,16 @@ class Unit:
         if self.cells.setdefault(name, cell).version != cell.version:
             raise Conflict
 
-    @property
-    def now(self) -> float:
-        return self.header.wall
+    def unknown(self, keys: Iterable[str], more: Iterable[str] = ()) -> driver.Fires:
+        """The read for those of these keys whose records are not known, and for more."""
+        unknown = [key for key in keys if key not in self.records]
+        return driver.Fires(tuple(dict.fromkeys([*unknown, *more])))
 
-    @property
-    def steady(self) -> float:
-        return self.header.steady
-
-    @property
-    def epoch(self) -> str:
-        return self.header.epoch
+    def notes(self, prefix: str) -> dict[str, str]:
+        """The live notes that were read, by their name without the prefix."""
+        start = NOTE_PREFIX + prefix
+        names = [name.removeprefix(start) for name in self.cells if name.startswith(start)]
+        return {name: text for name in names if (text := self.note(prefix + name))}
 
     def note(self, name: str) -> str:
         """The text of a note that was read; "" if there is none."""
@@ -120,33 +121,22 @@ class Unit:
         return True
 
     def set_cell(self, name: str, text: str) -> None:
-        """Change a cell that was read.  Later changes in this unit see the new text."""
-        version = self.cells[name].version
-        self.set_cells[name] = SetCell(name, text, version)
-        self.cells[name] = Cell(text, version)
+        """Change a cell.  One that was read must not have changed since.  This unit sees the new text."""
+        known = self.cells.get(name)
+        self.set_cells[name] = SetCell(name, text, known.version if known else None)
+        if known:
+            self.cells[name] = Cell(text, known.version)
 
     def touch_cell(self, name: str) -> None:
         """Change the version of a cell, whatever it is now."""
         self.set_cells[name] = SetCell(name, None)
 
     def set_note(self, name: str, text: str, ttl_s: float = 0) -> None:
-        """Write a note, whatever it is now."""
-        written = note_text(text, self.now, self.steady, ttl_s) if text else ""
-        self.set_cells[NOTE_PREFIX + name] = SetCell(NOTE_PREFIX + name, written)
-
-    def set_read_note(self, name: str, text: str) -> None:
-        """Change a note that was read."""
-        self.set_cell(NOTE_PREFIX + name, note_text(text, self.now, self.steady, 0) if text else "")
+        self.set_cell(NOTE_PREFIX + name, note_text(text, self.now, self.steady, ttl_s) if text else "")
 
     def group(self) -> Group:
-        return Group(
-            tuple(self.writes.values()),
-            tuple(self.drops.values()),
-            tuple(self.set_cells.values()),
-            tuple(self.set_jobs),
-            tuple(self.progress),
-            tuple(self.wakes),
-        )
+        writes, drops, cells = [*self.writes.values()], [*self.drops.values()], [*self.set_cells.values()]
+        return Group(writes, drops, cells, self.set_jobs, self.progress, self.wakes)
 
     def commit(self, expect: Expect | None = None) -> driver.Committed | None:
         """Commit what was staged, as a whole.  None: there was nothing to commit."""
@@ -162,26 +152,3 @@ class Unit:
         if committed is None:
             raise Conflict
         return committed
-
-
-# Notes and graces are cells with JSON.  Each keeps how long it lasts, so that no step of a clock extends it.
-
-
-def note_text(text: str, now: float, steady: float, ttl_s: float) -> str:
-    return json.dumps([text, now, steady + ttl_s if ttl_s else None, ttl_s or None])
-
-
-def live_note(cell: str, steady: float) -> str:
-    """The text of a note that has not expired; else ""."""
-    text, _, expires, _ = json.loads(cell) if cell else ("", 0, 0.0, 0)
-    return str(text) if expires is None or expires > steady else ""
-
-
-def graces_text(graces: Sequence[tuple[float, float]]) -> str:
-    return json.dumps(graces) if graces else ""
-
-
-def live_graces(cell: str, steady: float) -> list[tuple[float, float]]:
-    """The graces of a lane that have not ended: their end, and how long they last."""
-    graces = json.loads(cell) if cell else []
-    return [(min(end, steady + lasts_s), lasts_s) for end, lasts_s in graces if end > steady]

@@ -33,7 +33,6 @@ class MysqlDatabase:
             transaction = ServerTransaction(session, self._observer)
             yield transaction
             transaction.commit()
-            session.several([])
 
     def wakeups(self, app: str) -> int:
         return int(self.links.look(WAKEUPS.replace("?", "%s"), app)[0][0])

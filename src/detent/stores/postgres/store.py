@@ -39,7 +39,6 @@ class PostgresDatabase:
             transaction = ServerTransaction(session, self.observer)
             yield transaction
             transaction.commit()
-            session.several([])
 
     def close(self) -> None:
         self.links.close()

@@ -11,9 +11,9 @@ from typing import Any
 from detent.clock import instant
 from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
+from detent.stores.encoding import live_graces, live_note
 from detent.stores.engine.driver import Drop, Expect, Group, Progress
 from detent.stores.engine.record import row_of
-from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.requests import Request
 from detent.stores.redis.session import Session

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from detent.clock import instant
 from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
+from detent.rules.rates import charges_of
 from detent.rules.tallies import BOUNDS_S, NEVER_RAN, tally_of
 from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
+from detent.stores.encoding import live_graces, live_note
 from detent.stores.engine.claiming import CHARGE_PREFIX
 from detent.stores.engine.driver import Header, Progress
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
-from detent.stores.engine.unit import live_graces, live_note
 from detent.stores.search import page
 from detent.stores.sql import columns
 from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
@@ -206,7 +206,7 @@ def sweep(session: Session, app: str, header: Header) -> None:
         if name.startswith(NOTE_PREFIX):
             is_old = not live_note(text, header.steady)
         elif name.startswith(CHARGE_PREFIX):
-            lasts_s, charges = json.loads(text) if text else (0.0, [])
+            lasts_s, charges = charges_of(text)
             is_old = all(at <= header.steady - lasts_s for at, _ in charges)
         else:
             is_old = name.startswith(LANE_PREFIX) and not live_graces(text, header.steady)

@@ -173,13 +173,15 @@ class ServerTransaction:
             session.wake_nodes(app)
         if self.depth == 1:
             self.commit()
-        session.several([])
+        else:
+            session.several([])
 
     def commit(self) -> None:
         """Commit what is not committed yet."""
         if self._state:
             self._state = None
             self.session.end("COMMIT")
+            self.session.several([])
 
 
 def _executing(statement: Statement) -> Steps[None]:

@@ -18,6 +18,7 @@ import json
 import threading
 from typing import Literal, NamedTuple
 
+from detent.rules.rates import charges_of
 from detent.rules.trust import STEP_S, is_in_doubt
 from detent.stores.base import ORPHANS_TTL_S
 
@@ -129,8 +130,8 @@ def _behind_since(world: World, memory: Memory | None, steady: float) -> float:
 
 
 def moved_charges(text: str, correction: Correction) -> str:
-    """The text of a cell with charges (`claiming.charges_text`), corrected."""
-    lasts_s, charges = json.loads(text)
+    """The text of a cell with charges (`rates.charges_text`), corrected."""
+    lasts_s, charges = charges_of(text)
     return json.dumps([lasts_s, [[_moved(at, lasts_s, correction), count] for at, count in charges]])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from detent.stores.base import app_of
-from detent.stores.engine.driver import Expect, Group, Progress, Wake, Write
+from detent.stores.engine.driver import Expect, Group, Progress, Wake, Write, progressed
 from detent.stores.sql.columns import ATTEMPT, COLUMNS, attempt_values, fire_values, state_values
 from detent.stores.sql.dialect import Rows, Session, Statement, Steps
 from detent.stores.sql.reads import PARKED, parked_queues
@@ -152,10 +152,7 @@ def _write_jobs(session: Session, groups: Sequence[Group], version: int) -> None
 def write_progress(session: Session, progress: Iterable[Progress]) -> None:
     known: dict[str, Progress] = {}
     for one in progress:
-        before = known.get(one.job, one)
-        reached = max((at for at in (one.reached, before.reached) if at is not None), default=None)
-        succeeded = before.succeeded if one.succeeded is None else one.succeeded
-        known[one.job] = Progress(one.job, succeeded, reached)
+        known[one.job] = progressed(known.get(one.job, one), one)
     rows = [(one.job, app_of(one.job), "", 0, one.succeeded, one.reached) for one in known.values()]
     columns = ("job", "app", "revision", "version", "succeeded", "reached")
     session.upsert("jobs", columns, rows, changes=_PROGRESS)

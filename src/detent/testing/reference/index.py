@@ -58,15 +58,13 @@ class Graces:
 
 
 class Wakeups:
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.lock = threading.Condition(threading.RLock())
-        self._tell = tell
         self._count, self._heard = 0, -1  # -1: nobody has waited yet
 
     def wake(self) -> None:
         self._count += 1
         self.lock.notify_all()
-        self._tell()
 
     def wait(self, seconds: float) -> bool:
         with self.lock:

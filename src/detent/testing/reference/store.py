@@ -72,13 +72,10 @@ from detent.testing.reference.record import (
 
 class ReferenceStore:
     def __init__(
-        self,
-        wall: Callable[[], float] = clock.wall,
-        monotonic: Callable[[], float] = clock.monotonic,
-        wake: Callable[[], None] = lambda: None,
+        self, wall: Callable[[], float] = clock.wall, monotonic: Callable[[], float] = clock.monotonic
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._wakeups, self._index = Wakeups(wake), Index()
+        self._wakeups, self._index = Wakeups(), Index()
         self._changed, self._wake = self._wakeups.lock, self._wakeups.wake
         self._entries, self._open, self._lanes = self._index.entries, self._index.open, self._index.lanes
         self._watermarks: dict[str, Watermark] = {}

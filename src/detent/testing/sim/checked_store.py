@@ -13,10 +13,10 @@ from detent.clock import instant
 from detent.model import Job, Watermark
 from detent.rules.trust import STEP_S
 from detent.stores.base import NOTE_PREFIX, PAUSE, app_of, leap
+from detent.stores.encoding import live_note
 from detent.stores.engine.driver import NO_CELL, Committed, Driver, Expect, Group
 from detent.stores.engine.engine import Engine
 from detent.stores.engine.record import Record
-from detent.stores.engine.unit import live_note
 from detent.stores.memory.driver import MemoryDriver, State
 from detent.testing.sim.checker import Checker, Shadow, keys_of
 from detent.testing.sim.invariants import forgotten_lanes, wrong_lane, wrong_late_hook, wrong_settling
