@@ -11,8 +11,8 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
+from detent.stores.redis.requests import TALLY_S
 from detent.stores.redis.store import RedisStore
-from detent.stores.redis.tallies import TALLY_S
 from detent.testing.stores.fixtures import Asker, Planner, finish, fire, later
 
 AHEAD = 3_000

@@ -6,22 +6,24 @@ version, RESTAMP changes only the version, EXTEND adds to a list, COUNT adds to 
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from detent.model import Attempt
-from detent.rules.tallies import group_of
+from detent.rules.tallies import MINUTE_S, group_of, start_of
+from detent.rules.tallies import Group as TallyGroup
 from detent.stores.base import NOTE_PREFIX
 from detent.stores.engine.driver import Expect, Group, SetCell, Wake, Write
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of, lasting_indexes
 from detent.stores.redis.session import Seen, Session
-from detent.stores.redis.tallies import TALLY_S, tally_field, tally_name
 from detent.stores.redis.values import Kept, attempt_text, fire_text, line_of, tail_text
 
+TALLY_S = 48 * 3600  # how long the numbers of a minute are kept
 REMOVES = ("ZREM", "HDEL")  # first: what is deleted may be replaced, and a full server needs the memory
 Word = bytes | str | float
 Arguments = defaultdict[str, list[Word]]  # of a command, by key
@@ -36,7 +38,7 @@ class Request:
         self.checks: defaultdict[str, dict[Word, str]] = defaultdict(dict)  # hash -> field -> version
         self.writes: defaultdict[str, Arguments] = defaultdict(lambda: defaultdict(list))  # by command
         self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
-        self._tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)  # hash -> fires of each group
+        self._tallies: defaultdict[str, Counter[TallyGroup]] = defaultdict(Counter)  # hash -> fires
         self._wakes: list[list[Any]] = []
         self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
@@ -85,7 +87,9 @@ class Request:
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for name, numbers in self._tallies.items():
-            self.writes["COUNT"][name] = [word for pair in numbers.items() for word in pair]
+            self.writes["COUNT"][name] = [
+                word for group, number in numbers.items() for word in (tally_field(group), number)
+            ]
             self.writes["EXPIRE"][name] = [TALLY_S]
         for name, members in self._sets.items():
             self.writes["SADD"][name] = [*members]
@@ -132,7 +136,7 @@ class Request:
             self._add_attempt(key, write.attempt)
         if record.state == "over":
             self._sets["past"].add(encoded(fire.job))
-            self._tallies[tally_name(record.over_at)][tally_field(group_of(record))] += 1
+            self._tallies[tally_name(record)][group_of(record)] += 1
         elif record.is_parked:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 
@@ -177,6 +181,14 @@ class Request:
 @lru_cache(maxsize=1024)  # records that change together have the same times
 def _number(score: float) -> bytes:
     return repr(score).encode()
+
+
+def tally_name(ended: Record) -> str:
+    return f"tally:{start_of(ended.over_at, MINUTE_S) // MINUTE_S}"
+
+
+def tally_field(group: TallyGroup) -> str:
+    return json.dumps(group)
 
 
 def key_of(key: str) -> bytes:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Outcome, State, Verdict
+from detent.model import Attempt, Fire, Outcome, Row, State, Verdict
 from detent.stores.encoding import (
     instant_of,
     outcome_of,
@@ -35,11 +35,11 @@ from detent.stores.engine.record import Record, Tier
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of
 
 NEVER = 9e15  # JSON has no infinity
-STATES: dict[str, State] = {"p": "pending", "c": "claimed", "o": "over"}
-_TIERS: dict[str, Tier] = {"p": "plain", "j": "judged", "h": "hook"}
+STATES: dict[bytes, State] = {b"p": "pending", b"c": "claimed", b"o": "over"}
+_TIERS: dict[bytes, Tier] = {b"p": "plain", b"j": "judged", b"h": "hook"}
 _WORDS = 16  # of a line before its list
+_NOTHING = (0.0, 0.0, 0, None, None, None, None)  # the end of the list, if it was left out
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_instant = lru_cache(maxsize=4096)(instant)
 
 
 class Kept(Record):
@@ -65,6 +65,11 @@ def to_json(value: Any) -> bytes:
 
 def of_json(text: bytes) -> Any:
     return json.loads(text.decode("utf-8", "backslashreplace"))
+
+
+def pairs_of(words: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    """The fields and values of a hash, or members and scores."""
+    return zip(words[::2], words[1::2], strict=True)
 
 
 @lru_cache(maxsize=1024)
@@ -100,8 +105,8 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
     for own, (_, end) in zip(of_json(b"[%b]" % b",".join([own for own, _ in pairs])), pairs, strict=True):
         key, due, run_id, payload, lane, *_ = own
         job, queue, start_by, policy, origin, revision, first_at, count = _shared_of(end)
-        mine = key, job, _instant(due), run_id, queue, lane, start_by, policy, origin, revision
-        fires.append(Fire(*mine, payload, first_at, count))
+        mine = key, job, instant(due), run_id, queue, lane, start_by, policy, origin, revision
+        fires.append(Fire._make((*mine, payload, first_at, count)))
     return fires
 
 
@@ -141,36 +146,66 @@ def _read_verdict(text: str) -> Verdict:
     return Verdict(Outcome(*outcome), again_in_s, counts)
 
 
-def records_of(words: Sequence[bytes]) -> list[Kept]:
-    """The records of these words: for each a line and a text."""
-    if not words:  # as for most lanes
-        return []
-    lines = [line.decode("utf-8", "backslashreplace").split(" ", _WORDS) for line in words[::2]]
-    lists = json.loads(f"[{','.join([line[_WORDS] for line in lines])}]")
-    return [_record_of(*parts) for parts in zip(fires_of(words[1::2]), lines, lists, strict=True)]
+def _parts_of(words: Sequence[Any], hashes: int) -> Iterable[tuple[Fire, list[bytes], list[Any]]]:
+    """Fires, the words of their lines, and the lists of these lines."""
+    lines = [line.split(b" ", _WORDS) for line in words[::hashes]]
+    lists = of_json(b"[%b]" % b",".join([line[_WORDS] for line in lines]))
+    return zip(fires_of(words[1::hashes]), lines, lists, strict=True)
 
 
-def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
-    version, first_fence, first_id, state, _, run_at, look_at, expires, ttl_s, _, _, _, tier, parked = line[
-        :14
-    ]
+def records_of(words: Sequence[bytes], hashes: int = 2) -> list[Kept]:
+    """The records of these words: for each a line, a text, and words of further hashes."""
+    return [_record_of(*parts) for parts in _parts_of(words, hashes)] if words else []  # as for most lanes
+
+
+def _record_of(fire: Fire, line: list[bytes], more: list[Any]) -> Kept:
+    version, first_fence, first_id, state, _, run_at, look_at, expires, ttl_s, *_ = line
     number, one_attempt, recorded, fence, node, ask, ran_node, ran_fence, ran_at, *rest = more
     one: Kept = object.__new__(Kept)
     one.fire, one.version = fire, int(version)
     one.id = number if number > 0 else int(first_id) - number
-    one.state, one.tier, one.is_parked = STATES[state], _TIERS[tier], parked == "1"
+    one.state, one.tier, one.is_parked = STATES[state], _TIERS[line[12]], line[13] == b"1"
     one.run_at, one.look_at = float(run_at), float(look_at)
-    one.expires, one.ttl_s = float(expires), float(ttl_s)
+    one.expires = one.until = float(expires)
+    one.ttl_s = float(ttl_s)
     one.attempt, one.recorded, one.node, one.ask = one_attempt, recorded, node, ask
-    one.fence = fence if fence >= 0 else int(first_fence) - fence - 1
+    one.fence, one.ran_fence = _fence(fence, first_fence), _fence(ran_fence, first_fence)
     one.ran_node, one.ran_at = ran_node, ran_at
-    one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
-    rest = rest or [0.0, 0.0, 0, None, None, None, None]
-    one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest
+    one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest or _NOTHING
     one.waits, one.disposition, one.stop = waits == 1, outcome_of(disposition), outcome_of(stop)
     one.outcome, one.verdict = outcome_of(outcome), _read_verdict(verdict) if verdict else None
-    one.indexes, one.until = indexes_of(one), one.expires
+    one.indexes = indexes_of(one)
     return one
+
+
+def rows_of(words: Sequence[Any], hashes: int) -> list[Row]:
+    """As `records_of`, with attempts and, if they were read, their outputs."""
+    found = zip(_parts_of(words, hashes) if words else (), range(0, len(words), hashes), strict=True)
+    return [_row_of(*parts, words[place + 2 : place + hashes]) for parts, place in found]
+
+
+def _row_of(fire: Fire, line: list[bytes], more: list[Any], histories: Sequence[bytes | None]) -> Row:
+    """Without a record in between: a dashboard reads thousands of rows."""
+    _, one_attempt, _, fence, node, _, _, _, ran_at, *rest = more
+    over_at, _, _, _, stop, outcome, _ = rest or _NOTHING
+    run_at = float(line[5])
+    return Row(
+        fire,
+        STATES[line[3]],
+        one_attempt,
+        node,
+        _fence(fence, line[1]),
+        fire.due_at if run_at == fire.due_at.timestamp() else instant(run_at),
+        instant(ran_at) if ran_at else None,
+        instant(over_at) if over_at else None,
+        outcome_of(outcome),
+        outcome_of(stop),
+        attempts_of(*histories) if histories else (),
+    )
+
+
+def _fence(fence: int, first: bytes) -> int:
+    return fence if fence >= 0 else int(first) - fence - 1
 
 
 # Histories: JSON lists without their brackets, so that a script can append to them.

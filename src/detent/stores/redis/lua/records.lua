@@ -17,6 +17,21 @@ local function replies_to(commands)
   return out
 end
 
+local function append(list, more)
+  for _, one in ipairs(more) do
+    list[#list + 1] = one
+  end
+end
+
+-- The keys that these commands reply with.
+local function keys_of(commands)
+  local keys = {}
+  for _, reply in ipairs(replies_to(commands)) do
+    append(keys, reply)
+  end
+  return keys
+end
+
 -- The values of these keys in each of the hashes, one after the other.  Leaves out keys that do not exist.
 local function records_of(keys, hashes)
   local out, columns = {}, {}
@@ -34,12 +49,6 @@ local function records_of(keys, hashes)
     end
   end
   return out
-end
-
-local function append(list, more)
-  for _, one in ipairs(more) do
-    list[#list + 1] = one
-  end
 end
 
 local function read_line(key)
