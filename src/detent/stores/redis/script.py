@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha1
 
 SCRIPTS = ("look", "commit", "steps", "find")
@@ -13,10 +13,7 @@ _START = "if redis.replicate_commands then redis.replicate_commands() end\n"
 class Script:
     def __init__(self, text: str) -> None:
         self.text = _START + text
-
-    @cached_property
-    def sha(self) -> str:
-        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache

@@ -38,7 +38,11 @@ class RedisStore(Engine):
         """`wall` replaces the server's clock in tests; `servers` replaces redis-py."""
         if "{}" in key_prefix:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
-        link = Link(servers or _servers(url), wait_replicas)
+        if servers is None:
+            from detent.stores.redis.servers import RedisServers
+
+            servers = RedisServers(url)
+        link = Link(servers, wait_replicas)
         super().__init__(RedisDriver(Session(link, key_prefix, wait_replicas > 0, wall, elapsed)))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
@@ -57,15 +61,8 @@ class RedisStore(Engine):
 
 def _end_claims(unit: Unit, dead: Sequence[str]) -> None:
     """Expire the claims of dead nodes."""
-    found = unit.look(*(Asked(node) for node in dead))
-    live = [record for page in found for record in page if record.is_live(unit.steady)]
-    for record in live:
+    pages = unit.look(*(Asked(node) for node in dead))
+    for record in (one for page in pages for one in page if one.is_live(unit.steady)):
         record.expires = unit.steady
         unit.write(record)
-    unit.commit(Expect(wakes_nodes=True) if live else None)
-
-
-def _servers(url: str) -> Servers:
-    from detent.stores.redis.servers import RedisServers
-
-    return RedisServers(url)
+    unit.commit(Expect(wakes_nodes=True) if unit.writes else None)

@@ -3,19 +3,15 @@
 local ROW = { "states", "texts", "attempts", "tails" }
 local reads = {}
 
--- calls, commands.  Replies with their replies.
-function reads.calls(r)
-  return replies_to(r[2])
+reads.calls = replies_to
+
+function reads.rows(keys, hashes)
+  return records_of(keys, { unpack(ROW, 1, hashes) })
 end
 
--- rows, keys, how many hashes.  Replies with the rows of the records; those of a whole row include the output.
-function reads.rows(r)
-  return records_of(r[2], { unpack(ROW, 1, r[3]) })
-end
-
--- found, commands that reply with keys, how many hashes
-function reads.found(r)
-  return reads.rows({ "", keys_of(r[2]), r[3] })
+-- The rows of the keys that these commands reply with.
+function reads.found(commands, hashes)
+  return reads.rows(keys_of(commands), hashes)
 end
 
 -- The rank of the first key after this place, in the order of the search.
@@ -59,10 +55,8 @@ local function merged(r)
   return found
 end
 
--- page, request.  Replies with the number of places that were looked at; the last of them, or "" if no more follow; and
--- the records that match, at most `most`.
+-- The number of places that were looked at; the last of them, or "" if no more follow; the rows that match, at most `most`.
 function reads.page(r)
-  r = r[2]
   local keys, kinds, matching, looked = {}, {}, {}, 0
   local places = merged(r)
   for place = 1, math.min(#places, r.count) do
@@ -82,18 +76,18 @@ function reads.page(r)
     end
   end
   local is_end = looked == #keys and #keys < r.count
-  return { looked, is_end and "" or exact(places[looked][1]), keys[looked] or "", reads.rows({ "", matching, 3 }) }
+  return { looked, is_end and "" or exact(places[looked][1]), keys[looked] or "", reads.rows(matching, 3) }
 end
 
--- trim, set, starts of names.  Deletes the members of the set of which no key with such a name exists.
-function reads.trim(r)
-  for _, member in ipairs(call("SMEMBERS", prefix .. r[2])) do
+-- Deletes the members of the set of which no key with such a start exists.
+function reads.trim(set, starts)
+  for _, member in ipairs(call("SMEMBERS", prefix .. set)) do
     local keys = {}
-    for place, start in ipairs(r[3]) do
+    for place, start in ipairs(starts) do
       keys[place] = prefix .. start .. member
     end
     if call("EXISTS", unpack(keys)) == 0 then
-      call("SREM", prefix .. r[2], member)
+      call("SREM", prefix .. set, member)
     end
   end
 end
@@ -103,6 +97,6 @@ read_header()
 steady = wall - (header and header.ahead or 0)
 local replies = { exact(wall), exact(steady) }
 for _, read in ipairs(cjson.decode(ARGV[REQUEST])) do
-  replies[#replies + 1] = reads[read[1]](read) or false
+  replies[#replies + 1] = reads[read[1]](unpack(read, 2)) or false
 end
 return replies
