@@ -32,7 +32,7 @@ from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where
-from detent.stores.redis.session import Seen, Session
+from detent.stores.redis.session import Session
 from detent.stores.redis.values import Kept, pairs_of, records_of
 
 WAITING = 1  # members that wait, of each lane that comes with due records: as many as decisions read
@@ -98,15 +98,11 @@ class RedisDriver:
         empty = [_recall(Hand(), read) for read in reads]
         wanted = [read for read, reply in zip(reads, empty, strict=True) if reply is None]
         questions = [_question(hand, read) for read in wanted]
-        seen, replies = self._look(app, [request for request, _ in questions])
+        seen, replies = self._session.run(app, "look", [WAITING, [request for request, _ in questions]])
         hand.ahead, hand.header = seen.ahead, seen.header
         _keep_references(hand, replies.pop())
         found = iter([answer(said) for (_, answer), said in zip(questions, replies, strict=True)])
         return seen.header, [next(found) if reply is None else reply for reply in empty]
-
-    def _look(self, app: str, reads: list[list[Any]]) -> tuple[Seen, list[Any]]:
-        """Returns a reply for each read, and what decisions about the due records depend on."""
-        return self._session.run(app, "look", [WAITING, reads])
 
     # Commit.
 
@@ -141,7 +137,7 @@ class RedisDriver:
         """Read the pending records that are deleted whatever their version.  Returns their keys."""
         keys = [drop.key for group in groups for drop in group.drops if drop.version is None]
         if keys:
-            _, (words, _) = self._look(app, [["fires", keys]])
+            _, (words, _) = self._session.run(app, "look", [WAITING, [["fires", keys]]])
             found = {one.fire.key: one for one in records_of(words) if one.state == "pending"}
             for key in keys:
                 hand.seen.pop(key, None)

@@ -7,7 +7,6 @@ a new epoch begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from detent import clock
 from detent.errors import UsageError
@@ -17,11 +16,8 @@ from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
 from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
-from detent.stores.redis.link import Link
+from detent.stores.redis.link import Link, Servers
 from detent.stores.redis.session import Session
-
-if TYPE_CHECKING:
-    from detent.stores.redis.link import Servers
 
 
 class RedisStore(Engine):
