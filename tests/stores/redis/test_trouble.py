@@ -21,7 +21,7 @@ from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
-from detent.stores.redis.script import script_of
+from detent.stores.redis.link import script_of
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 

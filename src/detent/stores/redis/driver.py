@@ -160,10 +160,8 @@ def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
     request: list[Any]
     match read:
         case driver.Due():
-            index, token = (
-                f"due:{read.tier[0]}:{encoded(read.queue)}",
-                hand.token if read.tier == "judged" else "",
-            )
+            index = f"due:{read.tier[0]}:{encoded(read.queue)}"
+            token = hand.token if read.tier == "judged" else ""
             after = [read.after.look_at, read.after.key] if read.after else []
             return ["due", index, read.most, token, *after], lambda said: _take(hand, index, keep(said))
         case driver.Expired():

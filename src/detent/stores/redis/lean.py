@@ -33,11 +33,8 @@ def lean_server(url: str) -> LeanServer | None:
 class LeanServer:
     def __init__(self, address: Mapping[str, str]) -> None:
         self._address, self._host = address, (address["host"], int(address["port"] or PORT))
+        self.where = "the Redis at {}:{}".format(*self._host)
         self._wires: dict[int, Wire] = {}  # by thread
-
-    @property
-    def where(self) -> str:
-        return f"the Redis at {self._host[0]}:{self._host[1]}"
 
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
         thread = threading.get_ident()

@@ -28,7 +28,8 @@ PRUNE_MAX = 500  # records that one call deletes, or other things that it examin
 MINUTES = 20  # whose tallies one call reads
 REMEMBER_JOBS_S = 30 * 86_400.0  # what is known of a job without records outlives it for this long
 DUE = ("due:p", "due:j", "due:h")
-OPEN, UPCOMING = {"claimed": ("live", "taken"), "pending": DUE}, (*DUE, "aside")
+# Parked records are in two indexes: by the time when they are looked at, and by their own.
+OPEN = {"claimed": ("live", "taken"), "pending": DUE, "upcoming": (*DUE, "aside")}
 # Sets, and the keys of their members: a member without any of them is deleted.
 USED = {
     "queues": ["due:p:", "due:j:", "due:h:", "live:", "taken:", "dead:"],
@@ -68,17 +69,13 @@ class Queries:
             keys = [query.key] if query.key else query.keys
             return self._select(app, query, ["rows", keys, ROW if query.key else RECORD])
         queues = [encoded(queue) for queue in query.queues] or self._members(app, "queues")
-        if query.upcoming:
-            # Parked records are in two indexes: by the time when they are looked at, and by their own.
-            return self._search(
-                app, query, [f"{kind}:{queue}" for queue in queues for kind in (*DUE, "aside")]
-            )
-        kinds = {"claimed": ("live", "taken"), "pending": DUE}.get(query.state, ())
+        kinds = OPEN.get("upcoming" if query.upcoming else query.state, ())
         indexes = [f"{kind}:{queue}" for queue in queues for kind in kinds]
+        if query.upcoming:
+            return self._search(app, query, indexes)
         if indexes and self._size(app, indexes) <= FEW:
-            return self._select(
-                app, query, ["found", [["ZRANGE", index, 0, -1] for index in indexes], RECORD]
-            )
+            every = [["ZRANGE", index, 0, -1] for index in indexes]
+            return self._select(app, query, ["found", every, RECORD])
         return self._search(app, query, self._sources(app, query, queues))
 
     def _select(self, app: str, query: Query, read: list[Any]) -> Found:
@@ -150,7 +147,7 @@ class Queries:
         return sum(self._calls(app, [["ZCARD", index] for index in indexes]))
 
     def _members(self, app: str, name: str) -> list[str]:
-        return sorted(one.decode() for one in self._session.call(app, "SMEMBERS", name))
+        return sorted(one.decode() for one in self._calls(app, [["SMEMBERS", name]])[0])
 
     # Counting.
 
@@ -185,7 +182,7 @@ class Queries:
         """Prunes the surplus first: its count includes the old fires."""
         gone, cursor = 0, b""
         while cursor != b"0":
-            cursor, jobs = self._session.call(app, "SSCAN", "past", cursor or 0, "COUNT", PRUNE_MAX)
+            [(cursor, jobs)] = self._calls(app, [["SSCAN", "past", cursor.decode() or 0, "COUNT", PRUNE_MAX]])
             indexes = [f"done:{job.decode()}" for job in jobs]
             counts = self._calls(app, [["ZCARD", index] for index in indexes])
             for index, count in zip(indexes, counts, strict=True):
@@ -206,9 +203,8 @@ class Queries:
             last = count if surplus is None else passed + count - 1
             now, _, (words,) = self._session.find(app, ["found", [[*command, passed, last]], BARE])
             records = records_of(words)
-            watermarks = self._watermarks(app, records, now)
             some = [one for one in records if surplus is None or one.keep_until <= now]
-            some = [one for one in some if not _is_to_come(one, watermarks)]
+            some = self._passed(app, some, now)
             if not some or self._delete(app, some):
                 gone, passed = gone + len(some), passed + len(records) - len(some)
                 if len(records) < count:
@@ -221,16 +217,14 @@ class Queries:
         request.add(Group(drops=[Drop(one.fire.key, one.version) for one in records], progress=reached))
         return bool(request.send(self._session, app, Expect())[1][0] == b"done")
 
-    def _watermarks(self, app: str, records: Sequence[Kept], now: float) -> dict[str, float]:
-        """For each job of a schedule the instant until which its plan can record nothing again."""
+    def _passed(self, app: str, records: Sequence[Kept], now: float) -> list[Kept]:
+        """Those that are no instants which a plan could record again: those after their job's watermark."""
         jobs = sorted({one.fire.job for one in records if one.fire.origin == "schedule"})
-        if not jobs:
-            return {}
-        found = self._session.call(app, "HMGET", "jobs", *map(encoded, jobs))
-        return {
-            job: min(now, float(text.split(b" ")[3])) if text else now
-            for job, text in zip(jobs, found, strict=True)
-        }
+        texts = self._calls(app, [["HGET", "jobs", encoded(job)] for job in jobs])
+        ends = [min(now, float(text.split(b" ")[3])) if text else now for text in texts]
+        until = dict(zip(jobs, ends, strict=True))
+        due = [(one, one.fire.due_at.timestamp()) for one in records]
+        return [one for one, at in due if one.fire.origin != "schedule" or at <= until[one.fire.job]]
 
     # Tidying: deletes what nothing refers to any more.
 
@@ -257,7 +251,7 @@ class Queries:
         gone, cursor = list[str](), b""
         scan, delete = ("ZSCAN", "ZREM") if name in SORTED else ("HSCAN", "HDEL")
         while cursor != b"0":
-            cursor, words = self._session.call(app, scan, name, cursor or 0, "COUNT", PRUNE_MAX)
+            [(cursor, words)] = self._calls(app, [[scan, name, cursor.decode() or 0, "COUNT", PRUNE_MAX]])
             texts = {member.decode(): text.decode() for member, text in pairs_of(words)}
             members = [member for member, text in texts.items() if is_over(text)]
             counts = iter(self._calls(app, [use.format(one).split(" ") for one in members for use in uses]))
@@ -284,8 +278,3 @@ def _text(cell: str) -> str:
 def _is_spent(charges: str, steady: float) -> bool:
     lasts_s, uses = json.loads(charges) if charges else (0.0, [])
     return all(at <= steady - lasts_s for at, _ in uses)
-
-
-def _is_to_come(one: Kept, watermarks: dict[str, float]) -> bool:
-    """Whether it is an instant that a plan could record again."""
-    return one.fire.origin == "schedule" and one.fire.due_at.timestamp() > watermarks[one.fire.job]

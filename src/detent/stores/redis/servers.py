@@ -28,19 +28,12 @@ class RedisServers:
 
     def __init__(self, url: str) -> None:
         self._address = parse(url)
+        self.where = self._address.where
+        self.has_sentinels = self._address.kind == "sentinel"  # they promote another server if this one fails
         self._lock = threading.Lock()
         self._client: Client = None  # of one server, or of the cluster
         self._master: Host | None = None  # the server of the client, if Sentinels named it
         self._sentinels: Sentinels | None = None
-
-    @property
-    def where(self) -> str:
-        return self._address.where
-
-    @property
-    def has_sentinels(self) -> bool:
-        """Whether Sentinels promote another server if this one fails."""
-        return self._address.kind == "sentinel"
 
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
         for _ in range(REDIRECTS_MAX):
@@ -66,7 +59,9 @@ class RedisServers:
         with self._lock:
             address = self._address
             if address.kind == "sentinel":
-                self._sentinels = self._sentinels or _open_sentinels(address)
+                if self._sentinels is None:
+                    clients = [_open(address.sentinel_options, host) for host in address.hosts]
+                    self._sentinels = Sentinels(clients, address.service, address.where)
                 master = self._sentinels.master()
                 if master != self._master:
                     self._client, self._master = _open(address.options, master), master
@@ -157,11 +152,6 @@ def _open(options: Mapping[str, Any], host: Host | None = None) -> Client:
     except TypeError as error:
         raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
     return redis.Redis(connection_pool=pool)
-
-
-def _open_sentinels(address: Address) -> Sentinels:
-    clients = [_open(address.sentinel_options, host) for host in address.hosts]
-    return Sentinels(clients, address.service, address.where)
 
 
 def _open_cluster(address: Address) -> Client:

@@ -10,8 +10,7 @@ from detent import clock
 from detent.errors import StoreUnavailable
 from detent.stores.engine.driver import Header
 from detent.stores.redis.health import refusal
-from detent.stores.redis.link import Link
-from detent.stores.redis.script import script_of
+from detent.stores.redis.link import Link, script_of
 from detent.stores.redis.values import to_json
 
 BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
@@ -115,10 +114,6 @@ class Session:
     def apps(self) -> set[str]:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
 
-    def call(self, app: str, command: str, name: str, *words: Any) -> Any:
-        key = self.key(app, name)
-        return self._link.call(key, command, key, *words)
-
     def key(self, app: str, name: str) -> str:
         return f"{self._prefix}{{detent:{app}}}:{name}"
 
@@ -127,7 +122,7 @@ class Session:
     def wait(self, app: str, seconds: float) -> bool:
         closing, until, stream = self._closing, clock.monotonic() + seconds, self.key(app, "wakeups")
         if app not in self._heard:
-            newest = self.call(app, "XREVRANGE", "wakeups", "+", "-", "COUNT", 1)
+            newest = self._link.call(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
             self._heard[app] = newest[0][0] if newest else b"0-0"
         while (left := until - clock.monotonic()) > 0 and not closing.is_set():
             block = "BLOCK", max(1, round(min(left, BLOCK_S) * 1000))
