@@ -32,8 +32,8 @@ from detent.stores.engine.engine import Engine
 from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Conflict, Unit
 from detent.stores.postgres.store import PostgresStore
+from detent.stores.redis.requests import tally_field, tally_name
 from detent.stores.redis.store import RedisStore
-from detent.stores.redis.tallies import tally_field, tally_name
 from detent.stores.sql.columns import COLUMNS
 from detent.stores.sqlite.store import SqliteStore
 
@@ -92,7 +92,7 @@ STORES = {"SQLite": on_sqlite, "Redis": on_redis, "PostgreSQL": on_postgres}
 
 def _begin_on_redis(server: RedisServer, newest: list[Record]) -> None:
     """Add the numbers that the commits of real finishes would have added."""
-    counts = Counter((tally_name(one.over_at), tally_field(group_of(one))) for one in newest)
+    counts = Counter((tally_name(one), tally_field(group_of(one))) for one in newest)
     for (name, field), number in counts.items():
         server.call("HINCRBY", f"{{detent:{APP}}}:{name}", field, number)
     server.call("SLOWLOG", "RESET")

@@ -23,7 +23,7 @@ from detent.rules import settling
 from detent.stores.engine import engine, planning
 from detent.stores.engine.unit import Unit
 from detent.stores.redis import session
-from detent.stores.redis.script import SCRIPTS, Script
+from detent.stores.redis.link import SCRIPTS, Script
 from detent.stores.redis.store import RedisStore
 from detent.warden import client
 

@@ -66,10 +66,10 @@ def test_hosts_that_come_and_go_leave_no_keys_in_redis(redis_server: RedisServer
                 store.prune("a", 86_400, 1000)
             keys = [key for key in redis_server.call("KEYS", "*") if redis_server.call("TTL", key) < 0]
             left.append(sorted(key.rpartition(b":")[2].decode() for key in keys))
-    assert left == [["apps", "bell", "world"]] * 3
+    assert left == [["apps", "wakeups", "world"]] * 3
     for number in range(450):
         store.note("a", "pause/a.b", str(number))
-    assert redis_server.call("XLEN", "{detent:a}:bell") <= 200, "the server trims it by the hundred"
+    assert redis_server.call("XLEN", "{detent:a}:wakeups") <= 200, "the server trims it by the hundred"
     store.close()
 
 

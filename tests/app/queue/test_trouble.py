@@ -11,7 +11,7 @@ from tests.equipment.redis_server import RedisServer
 
 from detent import Detent, PushUnknown, StoreUnavailable
 from detent.app.queue.tasks import TaskFunction
-from detent.stores.redis.script import script_of
+from detent.stores.redis.link import script_of
 
 COMMIT = script_of("commit").sha.encode()  # in a request that writes
 

@@ -11,8 +11,8 @@ from tests.equipment.redis_server import RedisServer
 
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
+from detent.stores.redis.requests import TALLY_S
 from detent.stores.redis.store import RedisStore
-from detent.stores.redis.tallies import TALLY_S
 from detent.testing.stores.fixtures import Asker, Planner, finish, fire, later
 
 AHEAD = 3_000
@@ -49,6 +49,10 @@ def test_a_search_without_a_match_takes_few_commands(server: RedisServer, store:
     found = store.find(Query(app="a", kinds=("failed", "succeeded")))
     assert found == [] and found.before is not None
     assert server.commands_run() - before < LOOK_MAX / 8
+    before = server.commands_run()
+    never = store.find(Query(app="a", kinds=("failed", "lost")))
+    assert never == [] and never.before is None
+    assert server.commands_run() - before < 50, "it has an index"
 
 
 def test_newest_fires_and_tallies_take_few_commands(server: RedisServer, store: RedisStore) -> None:

@@ -10,8 +10,7 @@ from tests.equipment.redis_server import RedisServer, free_port
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Fire, Query
 from detent.stores.redis.lean import lean_server
-from detent.stores.redis.link import Link
-from detent.stores.redis.script import Script
+from detent.stores.redis.link import Link, Script
 from detent.stores.registry import open_store
 
 ONE = Script("return {'1'}")

@@ -69,7 +69,7 @@ def test_a_cluster_with_tls_needs_a_client_that_checks_the_names_of_its_servers(
 
 def test_sentinels_may_have_a_password_of_their_own() -> None:
     address = parse("redis+sentinel://a/main?sentinel_password=theirs&socket_timeout=1")
-    assert address.sentinel_options == {"password": "theirs"}
+    assert address.sentinel_options["password"] == "theirs"
     assert address.options["socket_timeout"] == 1 and "password" not in address.options
 
 

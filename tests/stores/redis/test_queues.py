@@ -142,7 +142,7 @@ def test_pruning_removes_all_keys_of_a_message(
     clock.pass_time(32 * 86_400)
     store.note("a", RATE + "mail", "")
     assert store.prune("a", 10, 1000) == 5
-    assert _kinds(server) == {"world", "bell", "detent", "tally"}  # tallies expire by themselves
+    assert _kinds(server) == {"world", "wakeups", "detent", "tally"}  # tallies expire by themselves
 
 
 def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisStore) -> None:

@@ -21,7 +21,7 @@ from detent.clock import monotonic
 from detent.errors import StoreMismatch, StoreUnavailable
 from detent.model import Query, Report
 from detent.rules.outcomes import node_lost
-from detent.stores.redis.script import script_of
+from detent.stores.redis.link import script_of
 from detent.stores.redis.store import RedisStore
 from detent.testing.stores.fixtures import DONE, TTL_S, Asker, FakeClock, finish, fire, found, keys, renew
 
@@ -240,7 +240,7 @@ def test_a_waiter_is_woken_by_another_process(server: RedisServer) -> None:
     waiter, other = RedisStore(server.url), RedisStore(server.url)
     waiter.wait("a", 0.01)
     other.put([fire("a.b@1")])
-    assert waiter.wait("a", PATIENCE_S), "it rang between two waits"
+    assert waiter.wait("a", PATIENCE_S), "it was woken between two waits"
     assert not waiter.wait("a", 0.01)
 
 
@@ -269,7 +269,7 @@ def test_pruning_leaves_no_keys_behind(server: RedisServer, clock: FakeClock) ->
         clock.pass_time(90_000)
         assert store.prune("a", 10, 1000) == 20
     kept = {key.rpartition(b":")[2].decode() for key in server.call("KEYS", "*") if b":tally:" not in key}
-    assert kept == {"world", "succeeded", "bell", "apps"}  # tallies expire by themselves
+    assert kept == {"world", "succeeded", "wakeups", "apps"}  # tallies expire by themselves
 
 
 def test_more_fires_than_one_call_examines_are_pruned_and_found(

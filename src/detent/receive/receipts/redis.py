@@ -14,8 +14,7 @@ from detent.errors import StoreMismatch
 from detent.receive.receipts.base import Arrival, BeginResult, ReceiptOptions
 from detent.receive.receipts.clock import ClockMemory, Reading
 from detent.stores.redis.health import refusal
-from detent.stores.redis.link import Link
-from detent.stores.redis.script import Script
+from detent.stores.redis.link import Link, Script
 from detent.stores.redis.servers import RedisServers
 
 

@@ -17,6 +17,7 @@ from detent.text import quote
 
 TIMEOUT_S = 5.0  # for one reply; a server may pause for more than 2 s
 CONNECT_S = 3.0
+ANSWER_S = 1.0  # for the reply of one Sentinel
 PORT, SENTINEL_PORT = 6379, 26379
 FORM = (
     'write "redis://USER:PASSWORD@HOST:PORT/DB", of which all but the host may be left out; '
@@ -26,13 +27,11 @@ Host = tuple[str, int]
 
 
 class Address(NamedTuple):
-    """The parts of a URL."""
-
     kind: str  # plain | sentinel | cluster
     hosts: tuple[Host, ...]
     service: str
     options: Mapping[str, Any]
-    sentinel_options: Mapping[str, Any]
+    sentinel_options: Mapping[str, Any]  # the TLS options of the master, but their own user and password
 
     @property
     def where(self) -> str:
@@ -62,14 +61,19 @@ def parse(url: str) -> Address:
     user, at, where = where.rpartition("@")
     hosts, _, path = where.partition("/")
     service, _, db = path.partition("/") if kind == "sentinel" else ("", "", path)
-    sentinel, further = _sentinel_options(query)
+    pairs = parse_qsl(query)
+    theirs = {name: value for name, value in pairs if name.startswith("sentinel_")}
+    further = urlencode([pair for pair in pairs if pair[0] not in theirs])
     whole = f"{security}://{user}{at}{where}" if not kind else f"{security}://{user}{at}host/{db}"
     options = _options(whole + (f"?{further}" if further else ""))
     if kind == "sentinel" and not service:
         raise UsageError('bad store: a Sentinel URL names its service: "redis+sentinel://HOST,HOST/SERVICE"')
     default = SENTINEL_PORT if kind == "sentinel" else PORT
     named = tuple(_host(one, default) for one in hosts.split(",")) if scheme != "unix" else ()
-    return Address(kind or "plain", named, service, options, sentinel)
+    shared = {name: value for name, value in options.items() if name.startswith(("ssl_", "connection_class"))}
+    shared |= {name: min(ANSWER_S, options[name]) for name in ("socket_timeout", "socket_connect_timeout")}
+    shared |= {name.removeprefix("sentinel_"): value for name, value in theirs.items()}
+    return Address(kind or "plain", named, service, options, shared | {"decode_responses": True})
 
 
 def _options(url: str) -> dict[str, Any]:
@@ -81,28 +85,18 @@ def _options(url: str) -> dict[str, Any]:
     }
     if not url.startswith("unix:"):
         settings["socket_keepalive"] = True
+    parse_url = import_redis().connection.parse_url
     try:
-        options = {**settings, **import_redis().connection.parse_url(url)}
-        if url.startswith("rediss:") and "ssl_cert_reqs" not in options:
-            options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not set it
-        return options
-    except UsageError:
-        raise
-    except ValueError as error:
-        why = (
-            str(error) if str(error).startswith("Invalid value for") else FORM
-        )  # other messages may hold the password
+        options = {**settings, **parse_url(url)}
+    except ValueError as error:  # its message may hold the password
+        why = str(error) if str(error).startswith("Invalid value for") else FORM
         raise UsageError(f"bad store: its Redis URL is wrong: {why}") from None
+    if url.startswith("rediss:") and "ssl_cert_reqs" not in options:
+        options.setdefault("ssl_check_hostname", True)  # redis-py before 6.0 does not set it
+    return options
 
 
-def _sentinel_options(query: str) -> tuple[dict[str, str], str]:
-    pairs = parse_qsl(query)
-    ours = {name: value for name, value in pairs if name.startswith("sentinel_")}
-    rest = urlencode([pair for pair in pairs if pair[0] not in ours])
-    return {name.removeprefix("sentinel_"): value for name, value in ours.items()}, rest
-
-
-def _host(text: str, port: int) -> tuple[str, int]:
+def _host(text: str, port: int) -> Host:
     host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if colon and not given.isdecimal():
         raise UsageError(f"bad store: {quote(text)} is not a host with a port")

@@ -6,7 +6,7 @@ is for `detent doctor` and the start of a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
@@ -29,16 +29,14 @@ def refusal(info: bytes) -> str:
     """Why a server with this INFO cannot be a store; "": it can."""
     server = _info(info)
     version = server.get("redis_version", "")
-    if _version(version) < OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdecimal()) < OLDEST:
         return f"is version {version}: a store needs {OLDEST[0]}.{OLDEST[1]} or newer"
     if server.get("role") == "slave":
         return READ_ONLY
     policy = server.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION:
-        return (
-            f"has maxmemory-policy {policy}, which deletes records when memory runs out: "
-            f"set it to {NO_EVICTION}"
-        )
+        consequence = "which deletes records when memory runs out"
+        return f"has maxmemory-policy {policy}, {consequence}: set it to {NO_EVICTION}"
     return ""
 
 
@@ -55,8 +53,9 @@ def explain(where: str, said: str) -> DetentError:
     if said.startswith(AWAY):
         return StoreUnavailable(f"{where} does not answer: {said}")
     if "DETENT-SCHEMA" in said:
-        version = "holds data of an incompatible version of detent"
-        return StoreMismatch(f"{where} {version}: upgrade the older one")
+        return StoreMismatch(
+            f"{where} holds data of an incompatible version of detent: upgrade the older one"
+        )
     return StoreMismatch(f"{where} refuses: {said}")
 
 
@@ -72,31 +71,30 @@ def promise(url: str, wait_replicas: int) -> tuple[Diagnosis, ...]:
         return (Diagnosis("durability", "weak", str(error), "its durability is unknown"),)
     finally:
         connected.close()
-    return (
-        _worst(_durability(*one) for one in zip(settings, servers, strict=True)),
-        _worst(_eviction(server) for server in servers),
-        _worst(_failover(server, wait_replicas, connected.has_sentinels) for server in servers),
+    rows = (
+        [_durability(*one) for one in zip(settings, servers, strict=True)],
+        [_eviction(server) for server in servers],
+        [_failover(server, wait_replicas, connected.has_sentinels) for server in servers],
     )
-
-
-def _worst(rows: Iterable[Diagnosis]) -> Diagnosis:
-    return max(rows, key=lambda row: ("ok", "weak", "bad").index(row.state))
+    return tuple(max(some, key=lambda row: ("ok", "weak", "bad").index(row.state)) for some in rows)
 
 
 def _durability(settings: Mapping[str, str], server: Mapping[str, str]) -> Diagnosis:
     append, sync = settings.get("appendonly", ""), settings.get("appendfsync", "")
-    advice = "set appendonly yes and appendfsync always"
-    if not append:
-        is_off = server.get("aof_enabled") == "0"
-        found = "appendonly no" if is_off else f"appendfsync {UNREAD}: its user may not use CONFIG"
-        return Diagnosis("durability", "weak", found, f"after a crash {AGAIN}", advice)
-    if append != "yes":
-        consequence = f"a crash loses what was recorded since the last snapshot: {AGAIN}"
-        return Diagnosis("durability", "weak", f"appendonly {append}", consequence, advice)
-    if sync != "always":
+    consequence = f"after a crash {AGAIN}"
+    if append == "yes" and sync == "always":
+        return Diagnosis("durability", "ok", "appendonly yes, appendfsync always")
+    if append == "yes":
+        found = f"appendfsync {sync}"
         consequence = f"a crash of its host may lose the last second: {AGAIN}"
-        return Diagnosis("durability", "weak", f"appendfsync {sync}", consequence, advice)
-    return Diagnosis("durability", "ok", "appendonly yes, appendfsync always")
+    elif append:
+        found = f"appendonly {append}"
+        consequence = f"a crash loses what was recorded since the last snapshot: {AGAIN}"
+    elif server.get("aof_enabled") == "0":
+        found = "appendonly no"
+    else:
+        found = f"appendfsync {UNREAD}: its user may not use CONFIG"
+    return Diagnosis("durability", "weak", found, consequence, "set appendonly yes and appendfsync always")
 
 
 def _eviction(server: Mapping[str, str]) -> Diagnosis:
@@ -110,20 +108,21 @@ def _eviction(server: Mapping[str, str]) -> Diagnosis:
 def _failover(server: Mapping[str, str], wait_replicas: int, is_guarded: bool) -> Diagnosis:
     replicas = int(server.get("connected_slaves", "0"))
     if server.get("role") == "slave":
-        consequence, advice = "it is refused: nothing can be recorded there", "name its master"
-        return Diagnosis("failover", "bad", "a read-only replica", consequence, advice)
-    if not replicas and is_guarded:
-        consequence = f"a replica that returns and is promoted may lack acknowledged writes: {AGAIN}"
-        advice = "start its replicas, and set store.wait_replicas to their number"
-        return Diagnosis("failover", "weak", "no replica is connected", consequence, advice)
-    if not replicas:
+        consequence = "it is refused: nothing can be recorded there"
+        return Diagnosis("failover", "bad", "a read-only replica", consequence, "name its master")
+    if not replicas and not is_guarded:
         return Diagnosis("failover", "ok", "no replicas: it cannot fail over to a stale one")
     found = f"{plural(replicas, 'replica')}, wait_replicas {wait_replicas}"
-    consequence = f"a promoted replica may lack acknowledged writes: {AGAIN}"
-    advice = f"set store.wait_replicas to {replicas}: it makes that rare"
-    if wait_replicas >= replicas > 0:
+    if not replicas:
+        found = "no replica is connected"
+        consequence = f"a replica that returns and is promoted may lack acknowledged writes: {AGAIN}"
+        advice = "start its replicas, and set store.wait_replicas to their number"
+    elif wait_replicas >= replicas:
         consequence = f"a promoted replica that lost its data lacks acknowledged writes: {AGAIN}"
         advice = "disable automatic failover, or accept the risk"
+    else:
+        consequence = f"a promoted replica may lack acknowledged writes: {AGAIN}"
+        advice = f"set store.wait_replicas to {replicas}: it makes that rare"
     return Diagnosis("failover", "weak", found, consequence, advice)
 
 
@@ -139,7 +138,3 @@ def _settings(servers: RedisServers) -> list[dict[str, str]]:
 def _info(server: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in server.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())

@@ -8,7 +8,7 @@ parked:LANE|QUEUE  parked                          rivals:LANE    pending, by `r
 instants:JOB     open, of the schedule, by due_at  extras:JOB     open hooks
 book:JOB         all, by due_at                    all            all but messages, by due_at
 done:JOB         finished, by due_at               over           finished, by their end
-dead:QUEUE       dead letters, by due_at
+dead:QUEUE       dead letters, by due_at           outcome:KIND   all but successes, by due_at
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ def decoded(name: str) -> str:
 
 def indexes_of(one: Record) -> Indexes:
     """The indexes of a record that change with its state."""
-    fire = one.fire
-    is_dead = one.state == "over" and one.outcome is not None and one.outcome.kind in DEAD
-    state = one.state, one.tier, fire.origin, one.is_parked, one.waits, is_dead
+    fire, kind = one.fire, one.outcome.kind if one.outcome else ""
+    state = one.state, one.tier, fire.origin, one.is_parked, one.waits, kind
     return _indexes(state, fire.queue, fire.lane, fire.job)
 
 
@@ -52,23 +51,25 @@ def lasting_indexes(origin: str, job: str) -> Indexes:
 
 
 @lru_cache(maxsize=8192)
-def _indexes(state: tuple[str, str, str, bool, bool, bool], queue: str, lane: str, job: str) -> Indexes:
-    step, tier, origin, is_parked, waits, is_dead = state
+def _indexes(state: tuple[str, str, str, bool, bool, str], queue: str, lane: str, job: str) -> Indexes:
+    step, tier, origin, is_parked, waits, kind = state
     queue, lane, job = encoded(queue), encoded(lane), encoded(job)
-    is_push = origin == "push"
+    is_push, found = origin == "push", list[tuple[str, str]]()
     if step == "over":
-        dead = [(f"dead:{queue}", "")] if is_push and is_dead else []
-        return ("over", "over_at"), (f"done:{job}", ""), *dead
-    if step == "claimed":
-        found = [(f"{'taken' if is_push else 'live'}:{queue}", "expires")]
+        found += [("over", "over_at"), (f"done:{job}", "")]
+        found += [(f"dead:{queue}", "")] if is_push and kind in DEAD else []
+    elif step == "claimed":
+        found += [(f"{'taken' if is_push else 'live'}:{queue}", "expires")]
         found += [("laned", "expires"), (f"held:{lane}", "id")] if lane else []
     else:
-        found = [(f"due:{tier[0]}:{queue}", "look_at")]
+        found += [(f"due:{tier[0]}:{queue}", "look_at")]
         found += [(f"letters:{queue}", "run_at")] if is_push and tier != "plain" else []
         found += [(f"rivals:{lane}", "run_at")] if lane else []
         found += [(f"waits:{lane}", "id")] if lane and waits else []
         parked = (f"aside:{queue}", f"stalled:{job}", f"parked:{lane}|{queue}") if is_parked else ()
         found += [(name, "run_at") for name in parked]
-    if origin in ("schedule", "hook"):
+    if step != "over" and origin in ("schedule", "hook"):
         found.append((f"{'instants' if origin == 'schedule' else 'extras'}:{job}", ""))
+    if kind not in ("", "succeeded"):
+        found.append((f"outcome:{kind}", ""))
     return tuple(found)

@@ -22,11 +22,10 @@ _URL = re.compile(
     r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
     r"(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?(?:/(?P<db>[0-9]{0,4}))?"
 )
-_TEXT, _NUMBER, _LIST, _WORD, _ERROR = b"$:*+-"
 
 
 def lean_server(url: str) -> LeanServer | None:
-    """None: this module does not support the URL."""
+    """None: it needs redis-py."""
     found = _URL.fullmatch(url)
     return LeanServer(found.groupdict("")) if found else None
 
@@ -34,11 +33,8 @@ def lean_server(url: str) -> LeanServer | None:
 class LeanServer:
     def __init__(self, address: Mapping[str, str]) -> None:
         self._address, self._host = address, (address["host"], int(address["port"] or PORT))
+        self.where = "the Redis at {}:{}".format(*self._host)
         self._wires: dict[int, Wire] = {}  # by thread
-
-    @property
-    def where(self) -> str:
-        return f"the Redis at {self._host[0]}:{self._host[1]}"
 
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
         thread = threading.get_ident()
@@ -64,15 +60,12 @@ class LeanServer:
         connected = socket.create_connection(self._host, CONNECT_S)
         connected.settimeout(TIMEOUT_S)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        wire, address = Wire(connected), self._address
-        if address["password"]:
-            wire.call_all([("AUTH", *([address["user"]] if address["user"] else []), address["password"])])
-        if address["db"]:
-            wire.call_all([("SELECT", address["db"])])
+        wire, (user, password, _, _, db) = Wire(connected), self._address.values()
+        if password:
+            wire.call_all([("AUTH", user, password) if user else ("AUTH", password)])
+        if db:
+            wire.call_all([("SELECT", db)])
         return wire
-
-
-# The protocol.
 
 
 class Refused(Exception):
@@ -80,7 +73,7 @@ class Refused(Exception):
 
 
 class Wire:
-    """A connection."""
+    """A connection, and the protocol."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket, self._file = connected, connected.makefile("rb")
@@ -89,9 +82,8 @@ class Wire:
         """The replies.  If one is an error, raises it after all were read."""
         self._socket.sendall(b"".join(map(_encoded, commands)))
         replies = [self._reply() for _ in commands]
-        for reply in replies:
-            if isinstance(reply, Refused):
-                raise reply
+        if refused := [reply for reply in replies if isinstance(reply, Refused)]:
+            raise refused[0]
         return replies
 
     def close(self) -> None:
@@ -103,24 +95,23 @@ class Wire:
         line = self._file.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError("it closed the connection")
-        kind, rest = line[0], line[1:-2]
-        if kind == _TEXT:
-            return self._exactly(int(rest)) if rest != b"-1" else None
-        if kind == _NUMBER:
-            return int(rest)
-        if kind == _LIST:
-            return [self._reply() for _ in range(int(rest))] if rest != b"-1" else None
-        if kind == _WORD:
-            return rest
-        if kind == _ERROR:
-            return Refused(rest.decode("utf-8", "replace"))
+        match line[:1], line[1:-2]:
+            case b"$" | b"*", b"-1":
+                return None
+            case b"$", size:
+                data = self._file.read(int(size) + 2)
+                if len(data) < int(size) + 2:
+                    raise ConnectionError("it closed the connection")
+                return data[:-2]
+            case b"*", count:
+                return [self._reply() for _ in range(int(count))]
+            case b":", number:
+                return int(number)
+            case b"+", word:
+                return word
+            case b"-", error:
+                return Refused(error.decode("utf-8", "replace"))
         raise ConnectionError("it does not speak RESP")
-
-    def _exactly(self, size: int) -> bytes:
-        data = self._file.read(size + 2)
-        if len(data) < size + 2:
-            raise ConnectionError("it closed the connection")
-        return data[:-2]
 
 
 def _encoded(command: Sequence[Any]) -> bytes:

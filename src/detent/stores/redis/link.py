@@ -6,12 +6,31 @@ A link never retries: the caller decides, because a failed call may have taken e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
 from typing import Any, Protocol
 
 from detent.errors import DetentError, StoreUnavailable
-from detent.stores.redis.script import Script
 
+SCRIPTS = ("look", "commit", "steps", "find")
+# Before Redis 7, a script must ask for the replication of its effects instead of its text.
+_START = "if redis.replicate_commands then redis.replicate_commands() end\n"
 ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of a reply
+
+
+class Script:
+    def __init__(self, text: str) -> None:
+        self.text = _START + text
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def script_of(name: str) -> Script:
+    texts = []
+    for part in ("header", "records", name):
+        with open(f"{__file__.rpartition('/')[0]}/lua/{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
+            texts.append(file.read())
+    return Script("\n".join(texts))
 
 
 class NoScript(Exception):
@@ -22,17 +41,14 @@ class Servers(Protocol):
     """One server, or those of a cluster.  Each calling thread has its own connection."""
 
     @property
-    def where(self) -> str:
-        """How messages name the server.  They never show a password."""
+    def where(self) -> str: ...  # how messages name the server; it never shows a password
 
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
         """Send commands at once to the server that has the key.  Returns their replies."""
 
-    def refused(self, why: str) -> DetentError:
-        """The error for a server that cannot be a store."""
+    def refused(self, why: str) -> DetentError: ...  # for a server that cannot be a store
 
-    def close(self) -> None:
-        """Close all connections, also those that a thread waits on."""
+    def close(self) -> None: ...  # also ends calls of other threads
 
 
 class Link:

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
+from detent.model import DEAD, Found, Query, Row, Size, Tally
+from detent.rules.tallies import MINUTE_S, start_of, tally_of
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.encoding import live_graces, live_note
 from detent.stores.engine.driver import Drop, Expect, Group, Progress
-from detent.stores.engine.record import row_of
 from detent.stores.redis.indexes import decoded, encoded
-from detent.stores.redis.requests import Request
+from detent.stores.redis.requests import TALLY_S, Request
 from detent.stores.redis.session import Session
-from detent.stores.redis.tallies import slices, summed
-from detent.stores.redis.values import Kept, attempts_of, records_of
-from detent.stores.search import matches, page, place_of, select
+from detent.stores.redis.values import Kept, pairs_of, records_of, rows_of
+from detent.stores.search import matches, page, place_of
 
-PAGE = 200  # places that one call examines
-NEWEST_MAX = 1000  # records of a call that reads the newest of several jobs
+PAGE, PLACES = 500, 2000  # places that one call examines at most, and reads from all indexes together
+RECORDS_MAX = 1000  # that one call reads
 FEW = 1000  # open records are read as a whole, rather than searched for, if they are no more
 PRUNE_MAX = 500  # records that one call deletes, or other things that it examines
+MINUTES = 20  # whose tallies one call reads
 REMEMBER_JOBS_S = 30 * 86_400.0  # what is known of a job without records outlives it for this long
 DUE = ("due:p", "due:j", "due:h")
+# Parked records are in two indexes: by the time when they are looked at, and by their own.
+OPEN = {"claimed": ("live", "taken"), "pending": DUE, "upcoming": (*DUE, "aside")}
 # Sets, and the keys of their members: a member without any of them is deleted.
-USED = {"queues": (*DUE, "live", "taken", "dead"), "tasks": ("book",), "past": ("done",)}
+USED = {
+    "queues": ["due:p:", "due:j:", "due:h:", "live:", "taken:", "dead:"],
+    "tasks": ["book:"],
+    "past": ["done:"],
+    "kinds": [""],
+}
+SORTED = ("succeeded", "reached")  # sets of jobs
 BARE, RECORD, ROW = 2, 3, 4  # hashes of a row: without attempts, with attempts, and with the output too
-
-
-Past = tuple[Kept, tuple[Attempt, ...]]
 
 
 class Queries:
@@ -61,99 +67,87 @@ class Queries:
     def _find(self, app: str, query: Query) -> Found:
         if query.key or query.keys:
             keys = [query.key] if query.key else query.keys
-            return self._select(app, query, keys, ROW if query.key else RECORD)
+            return self._select(app, query, ["rows", keys, ROW if query.key else RECORD])
         queues = [encoded(queue) for queue in query.queues] or self._members(app, "queues")
+        kinds = OPEN.get("upcoming" if query.upcoming else query.state, ())
+        indexes = [f"{kind}:{queue}" for queue in queues for kind in kinds]
         if query.upcoming:
-            return self._upcoming(app, query, queues)
-        kinds = {"claimed": ("live", "taken"), "pending": DUE}.get(query.state, ())
-        if kinds:
-            indexes = [f"{kind}:{queue}" for queue in queues for kind in kinds]
-            if sum(self._calls(app, [["ZCARD", index] for index in indexes])) <= FEW:
-                found = self._calls(app, [["ZRANGE", index, 0, -1] for index in indexes])
-                return self._select(app, query, _keys(found), RECORD)
+            return self._search(app, query, indexes)
+        if indexes and self._size(app, indexes) <= FEW:
+            every = [["ZRANGE", index, 0, -1] for index in indexes]
+            return self._select(app, query, ["found", every, RECORD])
         return self._search(app, query, self._sources(app, query, queues))
 
-    def _select(self, app: str, query: Query, keys: Sequence[str], hashes: int) -> Found:
-        """The result of a search among these keys."""
-        rows = {one.fire.key: (one, attempts) for one, attempts in self._rows(app, keys, hashes)}
-        some, before = select((one for one, _ in rows.values()), query)
-        return Found((row_of(*rows[one.fire.key]) for one in some), before)
-
-    def _rows(self, app: str, keys: Sequence[str], hashes: int = RECORD) -> list[Past]:
-        return _past(self._session.find(app, ["rows", keys, hashes])[2][0], hashes)
-
-    def _calls(self, app: str, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Run these commands.  Returns their replies."""
-        found: list[Any] = self._session.find(app, ["calls", commands])[2][0]
-        return found
+    def _select(self, app: str, query: Query, read: list[Any]) -> Found:
+        """The result of a search among the rows that this read replies with."""
+        found = {row.fire.key: row for row in rows_of(self._read(app, read), read[-1]) if matches(row, query)}
+        rows = [row for row in found.values() if not query.before or place_of(row.fire) < query.before]
+        rows.sort(key=lambda row: place_of(row.fire), reverse=True)
+        return page(rows[: query.limit], query.limit, None)
 
     def _sources(self, app: str, query: Query, queues: Sequence[str]) -> list[str]:
-        jobs = [job for job in query.jobs if query.job in ("", job)] if query.jobs else [query.job]
-        books = [f"book:{encoded(job)}" for job in jobs if job]
+        """Of the sets of indexes that have all that can match, the smallest."""
         is_push, is_other = "push" in query.origins, bool({*query.origins} - {"push"})
-        is_any = not query.origins
-        if (is_push or is_any) and query.state == "over" and query.kinds and {*query.kinds} <= {*DEAD}:
-            dead = [f"dead:{queue}" for queue in queues]
-            return dead + (([*books] or ["all"]) if is_other or is_any else [])
+        choices: list[list[str]] = []
         if query.job or query.jobs:
-            return books
-        tasks = self._members(app, "tasks") if is_push or is_any else []
-        return [f"book:{job}" for job in tasks] + (["all"] if is_other or is_any else [])
+            jobs = [job for job in query.jobs if query.job in ("", job)] if query.jobs else [query.job]
+            choices.append([f"book:{encoded(job)}" for job in jobs])
+        else:
+            tasks = [] if is_other and not is_push else self._members(app, "tasks")
+            others = [] if is_push and not is_other else ["all"]
+            choices.append([f"book:{job}" for job in tasks] + others)
+        if query.kinds and "succeeded" not in query.kinds:
+            choices.append([f"outcome:{kind}" for kind in query.kinds])
+            if query.state == "over" and query.origins == ("push",) and {*query.kinds} <= {*DEAD}:
+                choices.append([f"dead:{queue}" for queue in queues])
+        return min(choices, key=lambda some: self._size(app, some)) if len(choices) > 1 else choices[0]
 
     def _search(self, app: str, query: Query, indexes: Sequence[str]) -> Found:
-        rows: list[Row] = []
-        looked, before = 0, query.before
-        request: dict[str, Any] = {"state": query.state[:1], "kinds": query.kinds, "is_upward": False}
-        request |= {name: at.timestamp() for name in ("since", "until") if (at := getattr(query, name))}
-        while indexes and query.limit > 0:
-            after = {"after": [before[0].timestamp(), before[1]]} if before else {}
-            count, at, key, past = self._page(app, indexes, request | after)
-            found = [row_of(*one) for one in past if matches(one[0], query)]
-            rows += sorted(found, key=lambda row: place_of(row.fire), reverse=True)
-            looked += count
-            if len(rows) >= query.limit:
-                return Found(rows[: query.limit], place_of(rows[query.limit - 1].fire))
-            if count < PAGE:
-                break
-            before = instant(at), key
-            if looked >= LOOK_MAX:
-                return Found(rows, before)
-        return Found(rows)
-
-    def _upcoming(self, app: str, query: Query, queues: Sequence[str]) -> Found:
-        """Parked records are in two indexes: by the time when they are looked at, and by their own."""
-        indexes = [f"{kind}:{queue}" for queue in queues for kind in (*DUE, "aside")]
-        request: dict[str, Any] = {"state": "p", "kinds": (), "is_upward": True}
         rows: dict[str, Row] = {}
-        while len(rows) < query.limit:
-            count, at, key, past = self._page(app, indexes, request)
-            rows |= {one.fire.key: row_of(one, attempts) for one, attempts in past if matches(one, query)}
-            if count < PAGE:
+        looked, at = 0, b""
+        request: dict[str, Any] = {"indexes": indexes, "is_upward": query.upcoming, "kinds": query.kinds}
+        request["count"] = min(PAGE, max(PAGE // 10, PLACES // max(1, len(indexes))))
+        request |= {"state": "p" if query.upcoming else query.state[:1], "most": query.limit}
+        if not query.upcoming:
+            times = {"since": query.since, "until": query.until}
+            request |= {name: time.timestamp() for name, time in times.items() if time}
+            if query.before:
+                request["after"] = [query.before[0].timestamp(), query.before[1]]
+        while indexes and len(rows) < query.limit and (query.upcoming or looked < LOOK_MAX):
+            count, at, key, words = self._read(app, ["page", request])
+            rows |= {row.fire.key: row for row in rows_of(words, RECORD) if matches(row, query)}
+            if not at:
                 break
-            request["after"] = [at, key]
-        found = sorted(rows.values(), key=lambda row: (row.run_at, row.fire.key))
-        return Found(found[: query.limit])
+            looked += count
+            request |= {"after": [float(at), _key(key)], "most": PAGE}
+        if query.upcoming:
+            return Found(sorted(rows.values(), key=lambda row: (row.run_at, row.fire.key))[: query.limit])
+        found = sorted(rows.values(), key=lambda row: place_of(row.fire), reverse=True)
+        return page(found[: query.limit], query.limit, (instant(float(at)), _key(key)) if at else None)
 
     def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = {job: [] for job in jobs}
-        some, span = max(1, NEWEST_MAX // each), (" wall", "-inf", "LIMIT", 0, each)
+        some, span = max(1, RECORDS_MAX // each), (" wall", "-inf", "LIMIT", 0, each)
         for start in range(0, len(jobs), some):
             books = [f"book:{encoded(job)}" for job in jobs[start : start + some]]
-            pages = self._calls(app, [["ZREVRANGEBYSCORE", book, *span] for book in books])
-            for one, attempts in self._rows(app, _keys(pages), BARE):
-                found[one.fire.job].append(row_of(one, attempts))
+            read = ["found", [["ZREVRANGEBYSCORE", book, *span] for book in books], BARE]
+            for row in rows_of(self._read(app, read), BARE):
+                found[row.fire.job].append(row)
         return found
 
-    def _page(
-        self, app: str, indexes: Sequence[str], request: dict[str, Any]
-    ) -> tuple[int, float, str, list[Past]]:
-        """A page of these indexes: how many places it has, the last of them, and what matches."""
-        page = ["page", request | {"indexes": indexes, "count": PAGE}]
-        count, at, key, words = self._session.find(app, page)[2][0]
-        return count, float(at), key.decode("utf-8", "surrogateescape"), _past(words)
+    def _read(self, app: str, read: Sequence[Any]) -> Any:
+        return self._session.find(app, read)[2][0]
+
+    def _calls(self, app: str, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run these commands.  Returns their replies."""
+        found: list[Any] = self._read(app, ["calls", commands])
+        return found
+
+    def _size(self, app: str, indexes: Sequence[str]) -> int:
+        return sum(self._calls(app, [["ZCARD", index] for index in indexes]))
 
     def _members(self, app: str, name: str) -> list[str]:
-        return sorted(one.decode() for one in self._session.call(app, "SMEMBERS", name))
+        return sorted(one.decode() for one in self._calls(app, [["SMEMBERS", name]])[0])
 
     # Counting.
 
@@ -170,11 +164,17 @@ class Queries:
 
     def tally(self, app: str, starts: range) -> list[Tally]:
         now, _, _ = self._session.find(app)
-        found: list[tuple[int, list[bytes]]] = []
-        for minutes in slices(starts, now):
-            hashes = self._calls(app, [["HGETALL", f"tally:{minute}"] for minute in minutes])
-            found += zip(minutes, hashes, strict=True)
-        return summed(found, starts.step)
+        # Those minutes that may be kept, with the one that has begun.
+        first = max(starts.start, int(now) - TALLY_S) // MINUTE_S
+        minutes = range(first, min(starts.stop, int(now) + MINUTE_S) // MINUTE_S)
+        counts: Counter[tuple[int, bytes]] = Counter()
+        for at in range(0, len(minutes), MINUTES):
+            some = minutes[at : at + MINUTES]
+            hashes = self._calls(app, [["HGETALL", f"tally:{minute}"] for minute in some])
+            for minute, words in zip(some, hashes, strict=True):
+                start = start_of(minute * MINUTE_S, starts.step)
+                counts.update({(start, field): int(number) for field, number in pairs_of(words)})
+        return [tally_of(start, json.loads(field), fires) for (start, field), fires in counts.items()]
 
     # Pruning.
 
@@ -182,7 +182,7 @@ class Queries:
         """Prunes the surplus first: its count includes the old fires."""
         gone, cursor = 0, b""
         while cursor != b"0":
-            cursor, jobs = self._session.call(app, "SSCAN", "past", cursor or 0, "COUNT", PRUNE_MAX)
+            [(cursor, jobs)] = self._calls(app, [["SSCAN", "past", cursor.decode() or 0, "COUNT", PRUNE_MAX]])
             indexes = [f"done:{job.decode()}" for job in jobs]
             counts = self._calls(app, [["ZCARD", index] for index in indexes])
             for index, count in zip(indexes, counts, strict=True):
@@ -201,15 +201,13 @@ class Queries:
             if count <= 0:
                 return gone
             last = count if surplus is None else passed + count - 1
-            now, _, (found,) = self._session.find(app, ["calls", [[*command, passed, last]]])
-            keys = _keys(found)
-            records = [one for one, _ in self._rows(app, keys)]
-            watermarks = self._watermarks(app, records, now)
+            now, _, (words,) = self._session.find(app, ["found", [[*command, passed, last]], BARE])
+            records = records_of(words)
             some = [one for one in records if surplus is None or one.keep_until <= now]
-            some = [one for one in some if not _is_to_come(one, watermarks)]
+            some = self._passed(app, some, now)
             if not some or self._delete(app, some):
-                gone, passed = gone + len(some), passed + len(keys) - len(some)
-                if len(keys) < count:
+                gone, passed = gone + len(some), passed + len(records) - len(some)
+                if len(records) < count:
                     return gone
 
     def _delete(self, app: str, records: Sequence[Kept]) -> bool:
@@ -219,76 +217,58 @@ class Queries:
         request.add(Group(drops=[Drop(one.fire.key, one.version) for one in records], progress=reached))
         return bool(request.send(self._session, app, Expect())[1][0] == b"done")
 
-    def _watermarks(self, app: str, records: Sequence[Kept], now: float) -> dict[str, float]:
-        """For each job of a schedule the instant until which its plan can record nothing again."""
+    def _passed(self, app: str, records: Sequence[Kept], now: float) -> list[Kept]:
+        """Those that are no instants which a plan could record again: those after their job's watermark."""
         jobs = sorted({one.fire.job for one in records if one.fire.origin == "schedule"})
-        if not jobs:
-            return {}
-        found = self._session.call(app, "HMGET", "jobs", *map(encoded, jobs))
-        return {
-            job: min(now, float(text.split(b" ")[3])) if text else now
-            for job, text in zip(jobs, found, strict=True)
-        }
+        texts = self._calls(app, [["HGET", "jobs", encoded(job)] for job in jobs])
+        ends = [min(now, float(text.split(b" ")[3])) if text else now for text in texts]
+        until = dict(zip(jobs, ends, strict=True))
+        due = [(one, one.fire.due_at.timestamp()) for one in records]
+        return [one for one, at in due if one.fire.origin != "schedule" or at <= until[one.fire.job]]
 
     # Tidying: deletes what nothing refers to any more.
 
     def _tidy(self, app: str, jobs_before: float) -> None:
         wall, steady, _ = self._session.find(app)
-        for hash_name in self._members(app, "kinds"):
-            self._tidy_hash(app, hash_name, lambda text: not live_note(_text(text), steady))
-        self._tidy_hash(app, "cells:charge", lambda text: _is_spent(_text(text), steady))
-        self._tidy_hash(app, "cells:lane", lambda text: not live_graces(_text(text), steady))
-        self._tidy_hash(app, "asks", lambda text: float(text.split(" ")[1]) <= steady - REMEMBER_ASKS_S)
-        self._tidy_hash(app, "hands", lambda text: float(text.split(" ")[0]) <= wall)
-        for index in ("succeeded", "reached"):
-            self._forget_jobs(app, index, jobs_before)
-        used = {name: [f"{kind}:" for kind in kinds] for name, kinds in USED.items()} | {"kinds": [""]}
-        self._session.find(app, *(["trim", *one] for one in used.items()))
+        for notes in self._members(app, "kinds"):
+            self._sweep(app, notes, lambda text: not live_note(_text(text), steady))
+        self._sweep(app, "cells:charge", lambda text: _is_spent(_text(text), steady))
+        self._sweep(app, "asks", lambda text: float(text.split(" ")[1]) <= steady - REMEMBER_ASKS_S)
+        self._sweep(app, "hands", lambda text: float(text.split(" ")[0]) <= wall)
+        for times in SORTED:
+            uses = ["ZCARD book:{}", "HEXISTS jobs {}"]
+            self._sweep(app, times, lambda at: float(at) < jobs_before, uses)
+        uses = ["ZCARD held:{}", "ZCARD waits:{}", "ZCARD rivals:{}"]
+        lanes = self._sweep(app, "cells:lane", lambda text: not live_graces(_text(text), steady), uses)
+        sets = [(f"parks:{lane}", [f"parked:{lane}|"]) for lane in lanes]
+        self._session.find(app, *(["trim", *one] for one in (*sets, *USED.items())))
 
-    def _tidy_hash(self, app: str, name: str, is_over: Callable[[str], bool]) -> None:
-        """Delete the fields that are over, unless they change in the meantime."""
-        cursor = b""
+    def _sweep(
+        self, app: str, name: str, is_over: Callable[[str], bool], uses: Sequence[str] = ()
+    ) -> list[str]:
+        """Delete members that are over, unless they change in the meantime, or one of the commands `uses`
+        replies with a number.  Returns them."""
+        gone, cursor = list[str](), b""
+        scan, delete = ("ZSCAN", "ZREM") if name in SORTED else ("HSCAN", "HDEL")
         while cursor != b"0":
-            cursor, words = self._session.call(app, "HSCAN", name, cursor or 0, "COUNT", PRUNE_MAX)
-            texts = dict(zip(map(bytes.decode, words[::2]), map(bytes.decode, words[1::2]), strict=True))
-            fields = [field for field, text in texts.items() if is_over(text)]
-            if name == "cells:lane":
-                fields = self._free_lanes(app, fields)
+            [(cursor, words)] = self._calls(app, [[scan, name, cursor.decode() or 0, "COUNT", PRUNE_MAX]])
+            texts = {member.decode(): text.decode() for member, text in pairs_of(words)}
+            members = [member for member, text in texts.items() if is_over(text)]
+            counts = iter(self._calls(app, [use.format(one).split(" ") for one in members for use in uses]))
+            members = [one for one in members if not sum(next(counts) for _ in uses)]
             request = Request({}, set())
-            for field in fields:
-                request.checks[name][field] = texts[field].split(" ")[0] + " "
-                request.writes["HDEL"][name].append(field)
-            if fields:
+            for member in members:
+                if scan == "HSCAN":
+                    request.checks[name][member] = texts[member].split(" ")[0] + " "
+                request.writes[delete][name].append(member)
+            if members:
                 request.send(self._session, app, Expect())
-
-    def _free_lanes(self, app: str, lanes: Sequence[str]) -> list[str]:
-        """Those of these lanes that have no open fires.  Deletes the names of their queues."""
-        free = self._unused(app, lanes, ["ZCARD held:{}", "ZCARD waits:{}", "ZCARD rivals:{}"])
-        self._session.find(app, *(["trim", f"parks:{lane}", [f"parked:{lane}|"]] for lane in free))
-        return free
-
-    def _unused(self, app: str, names: Sequence[str], counts: Sequence[str]) -> list[str]:
-        """The names for which all these commands reply 0."""
-        found = self._calls(app, [count.format(name).split(" ") for name in names for count in counts])
-        some = len(counts)
-        return [name for at, name in enumerate(names) if not any(found[at * some : (at + 1) * some])]
-
-    def _forget_jobs(self, app: str, index: str, before: float) -> None:
-        """Forget jobs that were last heard of before that instant, and have no records."""
-        passed, page = 0, [b""]
-        while page:
-            span = ("-inf", f"({before!r}", "LIMIT", passed, PRUNE_MAX)
-            page = self._session.call(app, "ZRANGEBYSCORE", index, *span)
-            jobs = self._unused(app, [job.decode() for job in page], ["ZCARD book:{}", "HEXISTS jobs {}"])
-            if jobs:
-                request = Request({}, set())
-                request.writes["ZREM"][index] += jobs
-                request.send(self._session, app, Expect())
-            passed += len(page) - len(jobs)
+            gone += members
+        return gone
 
 
-def _keys(replies: Sequence[Sequence[bytes]]) -> list[str]:
-    return [key.decode("utf-8", "surrogateescape") for keys in replies for key in keys]
+def _key(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
 
 
 def _text(cell: str) -> str:
@@ -298,15 +278,3 @@ def _text(cell: str) -> str:
 def _is_spent(charges: str, steady: float) -> bool:
     lasts_s, uses = json.loads(charges) if charges else (0.0, [])
     return all(at <= steady - lasts_s for at, _ in uses)
-
-
-def _past(words: Sequence[Any], hashes: int = RECORD) -> list[Past]:
-    """The rows of these words: for each a line, a text, attempts and, if they were read, output."""
-    rows = [words[place : place + hashes] for place in range(0, len(words), hashes)]
-    records = records_of([word for row in rows for word in row[:2]])
-    return [(one, attempts_of(*row[2:])) for one, row in zip(records, rows, strict=True)]
-
-
-def _is_to_come(one: Kept, watermarks: dict[str, float]) -> bool:
-    """Whether it is an instant that a plan could record again."""
-    return one.fire.origin == "schedule" and one.fire.due_at.timestamp() > watermarks[one.fire.job]

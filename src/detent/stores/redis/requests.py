@@ -6,22 +6,23 @@ version, RESTAMP changes only the version, EXTEND adds to a list, COUNT adds to 
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from detent.model import Attempt
-from detent.rules.tallies import group_of
+from detent.rules.tallies import MINUTE_S, group_of, start_of
+from detent.rules.tallies import Group as TallyGroup
 from detent.stores.base import NOTE_PREFIX
-from detent.stores.engine.driver import Expect, Group, SetCell, Wake, Write
+from detent.stores.engine.driver import Expect, Group, SetCell, Write
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of, lasting_indexes
 from detent.stores.redis.session import Seen, Session
-from detent.stores.redis.tallies import TALLY_S, tally_field, tally_name
 from detent.stores.redis.values import Kept, attempt_text, fire_text, line_of, tail_text
 
+TALLY_S = 48 * 3600  # how long the numbers of a minute are kept
 REMOVES = ("ZREM", "HDEL")  # first: what is deleted may be replaced, and a full server needs the memory
 Word = bytes | str | float
 Arguments = defaultdict[str, list[Word]]  # of a command, by key
@@ -36,7 +37,7 @@ class Request:
         self.checks: defaultdict[str, dict[Word, str]] = defaultdict(dict)  # hash -> field -> version
         self.writes: defaultdict[str, Arguments] = defaultdict(lambda: defaultdict(list))  # by command
         self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
-        self._tallies: defaultdict[str, Counter[str]] = defaultdict(Counter)  # hash -> fires of each group
+        self._tallies: defaultdict[str, Counter[TallyGroup]] = defaultdict(Counter)  # hash -> fires
         self._wakes: list[list[Any]] = []
         self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
@@ -66,7 +67,9 @@ class Request:
                 self.writes["ZADD"]["succeeded"] += one.succeeded, encoded(one.job)
             if one.reached is not None:
                 self.writes["ZADD GT"]["reached"] += one.reached, encoded(one.job)
-        self._wakes += [_wake(one) for one in group.wakes]
+        for wake in group.wakes:
+            who = [encoded(wake.lane), wake.most, wake.at] if wake.lane else ["", encoded(wake.job)]
+            self._wakes.append(who)
 
     def send(
         self, session: Session, app: str, expect: Expect, ahead: float | None = None
@@ -78,14 +81,15 @@ class Request:
         if self._live_until != float("inf"):
             held["live_until"] = self._live_until
         words: list[Word] = []
-        checks: list[list[Any]] = []
-        writes: list[list[Any]] = []
+        checks, writes = list[list[Any]](), list[list[Any]]()
         for hash_name, fields in self.checks.items():
             common = {*fields.values()} if len({*fields.values()}) == 1 else ()
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for name, numbers in self._tallies.items():
-            self.writes["COUNT"][name] = [word for pair in numbers.items() for word in pair]
+            self.writes["COUNT"][name] = [
+                word for group, number in numbers.items() for word in (tally_field(group), number)
+            ]
             self.writes["EXPIRE"][name] = [TALLY_S]
         for name, members in self._sets.items():
             self.writes["SADD"][name] = [*members]
@@ -128,11 +132,16 @@ class Request:
         self._set_state(key, record, indexes)
         if write.must_live:
             self._live_until = min(self._live_until, record.until)
-        if write.attempt:
-            self._add_attempt(key, write.attempt)
+        if attempt := write.attempt:
+            command = (
+                "HSET" if attempt.number == 1 else "EXTEND"
+            )  # numbers grow: the first begins the history
+            self.writes[command]["attempts"] += key, attempt_text(attempt)
+            if attempt.tail:
+                self.writes[command]["tails"] += key, tail_text(attempt)
         if record.state == "over":
             self._sets["past"].add(encoded(fire.job))
-            self._tallies[tally_name(record.over_at)][tally_field(group_of(record))] += 1
+            self._tallies[tally_name(record)][group_of(record)] += 1
         elif record.is_parked:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 
@@ -143,13 +152,6 @@ class Request:
             score = getattr(record, attribute) if attribute else record.fire.due_at.timestamp()
             added[index] += _number(score), key
 
-    def _add_attempt(self, key: bytes, attempt: Attempt) -> None:
-        """Numbers of attempts grow, so the first one begins the history."""
-        command = "HSET" if attempt.number == 1 else "EXTEND"
-        self.writes[command]["attempts"] += key, attempt_text(attempt)
-        if attempt.tail:
-            self.writes[command]["tails"] += key, tail_text(attempt)
-
     def _delete(self, old: Kept) -> None:
         key = key_of(old.fire.key)
         self.checks["states"][key] = f"{old.version} "
@@ -157,8 +159,6 @@ class Request:
             self.writes["ZREM"][index].append(key)
         for hash_name in ("states", "texts", "attempts", "tails"):
             self.writes["HDEL"][hash_name].append(key)
-
-    # Cells.
 
     def _set_cell(self, one: SetCell) -> None:
         hash_name, field = where(one.name)
@@ -179,12 +179,16 @@ def _number(score: float) -> bytes:
     return repr(score).encode()
 
 
+def tally_name(ended: Record) -> str:
+    return f"tally:{start_of(ended.over_at, MINUTE_S) // MINUTE_S}"
+
+
+def tally_field(group: TallyGroup) -> str:
+    return json.dumps(group)
+
+
 def key_of(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
-
-
-def _wake(one: Wake) -> list[Any]:
-    return [encoded(one.lane), one.most, one.at] if one.lane else ["", encoded(one.job)]
 
 
 def where(cell: str) -> tuple[str, str]:

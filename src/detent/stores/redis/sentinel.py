@@ -12,7 +12,7 @@ Sentinels that did not answer are asked last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from detent import clock
@@ -20,7 +20,6 @@ from detent.errors import StoreUnavailable
 from detent.stores.redis.address import Host
 
 CONFIRM_S = 0.4
-ANSWER_S = 1.0  # for the reply of one Sentinel
 
 
 class Sentinels:
@@ -47,7 +46,7 @@ class Sentinels:
             client.connection_pool.disconnect()
 
     def _ask(self) -> Host:
-        votes, troubles = Counter[Host](), list[Exception]()
+        votes, troubles, count = Counter[Host](), list[Exception](), len(self._clients)
         for client in self._clients.copy():
             try:
                 said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
@@ -58,24 +57,14 @@ class Sentinels:
             if said:
                 named = str(said[0]), int(said[1])
                 votes[named] += 1
-                if 2 * votes[named] > len(self._clients):
+                if 2 * votes[named] > count:
                     return named
-        raise self._no_majority(votes, troubles)
-
-    def _no_majority(self, votes: Mapping[Host, int], troubles: Sequence[Exception]) -> Exception:
-        count, answered = len(self._clients), len(self._clients) - len(troubles)
+        answered = count - len(troubles)
         if not answered:
-            return troubles[0]
+            raise troubles[0]
         why = "they do not agree who is the master"
         if not votes:
             why = "they know no such service"
         elif 2 * answered <= count:
             why = f"{answered} of {count} answer, and more than half must name the master: {troubles[0]}"
-        return StoreUnavailable(f"{self._where}: {why}")
-
-
-def sentinel_options(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options for Sentinels: the TLS options of the master, but their own user and password."""
-    shared = {name: value for name, value in options.items() if name.startswith(("ssl_", "connection_class"))}
-    times = {name: min(ANSWER_S, options[name]) for name in ("socket_timeout", "socket_connect_timeout")}
-    return {**shared, **times, "decode_responses": True, **given}
+        raise StoreUnavailable(f"{self._where}: {why}")

@@ -11,18 +11,15 @@ from detent.errors import DetentError, StoreMismatch, StoreUnavailable, UsageErr
 from detent.stores.redis.address import Address, Host, import_redis, parse
 from detent.stores.redis.health import READ_ONLY, explain
 from detent.stores.redis.link import NoScript
-from detent.stores.redis.sentinel import Sentinels, sentinel_options
+from detent.stores.redis.sentinel import Sentinels
 from detent.text import quote
 
 Client = Any  # the types of redis-py are not precise enough
 REDIRECTS_MAX = 5  # slots move rarely
-# redis-py removes the first word of these errors.
-_CODES = {
-    "NoPermissionError": "NOPERM",
-    "ReadOnlyError": "READONLY",
-    "AuthenticationError": "NOAUTH",
-    "OutOfMemoryError": "OOM",
-}
+_CODES = {  # the first words of errors, which redis-py removes
+    "NoPermissionError": "NOPERM", "ReadOnlyError": "READONLY",
+    "AuthenticationError": "NOAUTH", "OutOfMemoryError": "OOM",
+}  # fmt: skip
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -31,26 +28,17 @@ class RedisServers:
 
     def __init__(self, url: str) -> None:
         self._address = parse(url)
+        self.where = self._address.where
+        self.has_sentinels = self._address.kind == "sentinel"  # they promote another server if this one fails
         self._lock = threading.Lock()
         self._client: Client = None  # of one server, or of the cluster
         self._master: Host | None = None  # the server of the client, if Sentinels named it
         self._sentinels: Sentinels | None = None
 
-    @property
-    def where(self) -> str:
-        return self._address.where
-
-    @property
-    def has_sentinels(self) -> bool:
-        """Whether Sentinels promote another server if this one fails."""
-        return self._address.kind == "sentinel"
-
     def send(self, key: str, *commands: Sequence[Any]) -> list[Any]:
         for _ in range(REDIRECTS_MAX):
             try:
                 return _send(self._client_of(key), commands)
-            except DetentError:
-                raise
             except Exception as error:
                 if not isinstance(error, import_redis().exceptions.MovedError):
                     raise self._explain(error) from error
@@ -60,13 +48,10 @@ class RedisServers:
     def send_each(self, *command: Any) -> list[Any]:
         """Send one command to every server; there is more than one only in a cluster."""
         try:
-            client = self._client_of("")
-            if self._address.kind != "cluster":
-                return _send(client, [command])
-            nodes = self._client.get_primaries()
-            return [_send(self._client.get_redis_connection(node), [command])[0] for node in nodes]
-        except DetentError:
-            raise
+            clients = [self._client_of("")]
+            if self._address.kind == "cluster":
+                clients = [self._client.get_redis_connection(node) for node in self._client.get_primaries()]
+            return [_send(client, [command])[0] for client in clients]
         except Exception as error:
             raise self._explain(error) from error
 
@@ -74,7 +59,9 @@ class RedisServers:
         with self._lock:
             address = self._address
             if address.kind == "sentinel":
-                self._sentinels = self._sentinels or _open_sentinels(address)
+                if self._sentinels is None:
+                    clients = [_open(address.sentinel_options, host) for host in address.hosts]
+                    self._sentinels = Sentinels(clients, address.service, address.where)
                 master = self._sentinels.master()
                 if master != self._master:
                     self._client, self._master = _open(address.options, master), master
@@ -110,16 +97,20 @@ class RedisServers:
                 self._sentinels.forget()
 
     def _explain(self, error: Exception) -> Exception:
+        if isinstance(error, DetentError):
+            return error
         errors, said = import_redis().exceptions, str(error)
         if isinstance(error, errors.NoScriptError):
             return NoScript()
         is_cut = isinstance(error, ValueError) and "closed file" in said  # `close` did it, without hiredis
-        known = errors.RedisError | errors.RedisClusterException | OSError
-        if not (is_cut or isinstance(error, known)):
-            raise error
+        if not (is_cut or isinstance(error, errors.RedisError | errors.RedisClusterException | OSError)):
+            return error
         self._forget()
         if "CERTIFICATE_VERIFY_FAILED" in said:
-            return StoreMismatch(f"{self.where}: its certificate is refused: {_doubt(said)}")
+            fault = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+            do = "name the authority that vouches for it: ?ssl_ca_certs=FILE"
+            do = "write the name that it is for into the URL" if "mismatch" in fault else do
+            return StoreMismatch(f"{self.where}: its certificate is refused: {fault}; {do}")
         code = next((code for name, code in _CODES.items() if isinstance(error, getattr(errors, name))), "")
         if code == "READONLY" or "READONLY" in said:
             return self.refused(READ_ONLY)
@@ -144,60 +135,46 @@ def _send(client: Client, commands: Sequence[Sequence[Any]]) -> list[Any]:
     for command in commands:
         pipeline.execute_command(*command)
     replies: list[Any] = pipeline.execute(raise_on_error=False)  # else the error would hold the whole command
-    for error in (one for one in replies if isinstance(one, Exception)):
-        raise error
+    if errors := [one for one in replies if isinstance(one, Exception)]:
+        raise errors[0]
     return replies
-
-
-def _doubt(said: str) -> str:
-    fault = said.partition("verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
-    if "mismatch" in fault:
-        return f"{fault}; write the name that it is for into the URL"
-    return f"{fault}; name the authority that vouches for it: ?ssl_ca_certs=FILE"
 
 
 # Clients.
 
 
-def _check_files(options: Mapping[str, Any]) -> None:
-    for name in _FILES:
-        if name in options and not Path(options[name]).is_file():
-            raise UsageError(f"bad store: the {name} of its URL is not a file: {quote(options[name])}")
-
-
-def _no_retries() -> Any:
-    redis = import_redis()
-    return redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-
-
 def _open(options: Mapping[str, Any], host: Host | None = None) -> Client:
-    redis = import_redis()
-    _check_files(options)
+    redis = _checked(options)
     given = {**options, "host": host[0], "port": host[1]} if host else options
     try:
-        pool = redis.ConnectionPool(**given, retry=_no_retries(), retry_on_error=[])
+        pool = redis.ConnectionPool(**given, **_never_again(redis), retry_on_error=[])
         pool.make_connection()  # raises for an unknown option
     except TypeError as error:
         raise UsageError(f"bad store: an option of its URL is unknown: {error}") from None
     return redis.Redis(connection_pool=pool)
 
 
-def _open_sentinels(address: Address) -> Sentinels:
-    options = sentinel_options(address.options, address.sentinel_options)
-    return Sentinels([_open(options, host) for host in address.hosts], address.service, address.where)
-
-
 def _open_cluster(address: Address) -> Client:
-    redis, options = import_redis(), dict(address.options)
-    if options.pop("connection_class", None):
+    redis, left_out = _checked(address.options), ("connection_class", "host", "port", "db")
+    options = {name: value for name, value in address.options.items() if name not in left_out}
+    if "connection_class" in address.options:
         options["ssl"] = True
-    for name in ("host", "port", "db"):
-        options.pop(name, None)
     if options.get("ssl_check_hostname") and redis.VERSION < (6, 2):
         raise UsageError(
             "a Redis Cluster with TLS needs redis-py 6.2 or newer: older versions do not check the names of"
             " its servers. Run: pip install --upgrade redis"
         )
-    _check_files(options)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]
-    return redis.RedisCluster(startup_nodes=nodes, retry=_no_retries(), **options)
+    return redis.RedisCluster(startup_nodes=nodes, **_never_again(redis), **options)
+
+
+def _checked(options: Mapping[str, Any]) -> Any:
+    """The module redis, after a check of the files that these options name."""
+    for name in _FILES:
+        if name in options and not Path(options[name]).is_file():
+            raise UsageError(f"bad store: the {name} of its URL is not a file: {quote(options[name])}")
+    return import_redis()
+
+
+def _never_again(redis: Any) -> dict[str, Any]:
+    return {"retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0)}

@@ -10,8 +10,7 @@ from detent import clock
 from detent.errors import StoreUnavailable
 from detent.stores.engine.driver import Header
 from detent.stores.redis.health import refusal
-from detent.stores.redis.link import Link
-from detent.stores.redis.script import script_of
+from detent.stores.redis.link import Link, script_of
 from detent.stores.redis.values import to_json
 
 BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
@@ -42,6 +41,7 @@ class Session:
         elapsed: Callable[[], float],
     ) -> None:
         self._link, self._prefix, self._waits = link, key_prefix, waits
+        self._registry = f"{key_prefix}detent:apps"
         self._wall, self._elapsed = wall, elapsed
         self._seen: dict[str, Seen] = {}
         self._met: set[tuple[str, str]] = set()  # apps and epochs whose server was checked
@@ -93,67 +93,49 @@ class Session:
         return waits, wall, *seen.words, repr(now - seen.received), repr(now - seen.sent + slack_s)
 
     def _see(self, app: str, words: bytes, sent: float) -> Seen:
-        wall, steady, epoch, calm, generation, controls, longest, version = words.split(b" ")
-        header = Header(
-            float(wall), float(steady), epoch.decode(), float(calm), int(generation), int(controls)
-        )
+        wall, steady, epoch, quarantined_until, generation, controls, longest, version = words.split(b" ")
+        times = float(wall), float(steady), epoch.decode(), float(quarantined_until)
+        header = Header(*times, int(generation), int(controls))
         known = epoch, steady, longest
         seen = Seen(header, header.wall - header.steady, known, int(version), sent, self._elapsed())
-        if (app, header.epoch) not in self._met:
-            self._meet(app, header.epoch)
+        if (app, header.epoch) not in self._met:  # it may be another server, or one that lost data
+            self._check(app)
+            self._link.call(self._registry, "SADD", self._registry, app)
+            self._met.add((app, header.epoch))
         self._seen[app] = seen
         return seen
 
-    # Apps.
-
-    def _meet(self, app: str, epoch: str) -> None:
-        """Check the server and register the app: in a new epoch it may be another one, or have lost data."""
-        self._check(app)
-        self._link.call(self._registry, "SADD", self._registry, app)
-        self._met.add((app, epoch))
-
     def _check(self, app: str) -> None:
-        said = self._link.call(self.key(app, "world"), "INFO")
-        if why := refusal(said):
+        if why := refusal(self._link.call(self.key(app, "world"), "INFO")):
             raise self._link.servers.refused(why)
+
+    # Apps and keys.
 
     def apps(self) -> set[str]:
         return {app.decode() for app in self._link.call(self._registry, "SMEMBERS", self._registry)}
 
-    def call(self, app: str, command: str, name: str, *words: Any) -> Any:
-        key = self.key(app, name)
-        return self._link.call(key, command, key, *words)
-
     def key(self, app: str, name: str) -> str:
         return f"{self._prefix}{{detent:{app}}}:{name}"
-
-    @property
-    def _registry(self) -> str:
-        return f"{self._prefix}detent:apps"
 
     # Waiting.
 
     def wait(self, app: str, seconds: float) -> bool:
-        closing, until, bell = self._closing, clock.monotonic() + seconds, self.key(app, "bell")
-        since = self._heard.setdefault(app, b"") or self._newest_wakeup(bell)
-        self._heard[app] = since
+        closing, until, stream = self._closing, clock.monotonic() + seconds, self.key(app, "wakeups")
+        if app not in self._heard:
+            newest = self._link.call(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
+            self._heard[app] = newest[0][0] if newest else b"0-0"
         while (left := until - clock.monotonic()) > 0 and not closing.is_set():
-            block = max(1, round(min(left, BLOCK_S) * 1000))
+            block = "BLOCK", max(1, round(min(left, BLOCK_S) * 1000))
             try:
-                woken = self._link.call(bell, "XREAD", "BLOCK", block, "STREAMS", bell, since)
+                woken = self._link.call(stream, "XREAD", *block, "STREAMS", stream, self._heard[app])
             except StoreUnavailable:
                 if closing.is_set():
                     return False
                 raise
             if woken:
-                [(_, entries)] = woken
-                self._heard[app] = entries[-1][0]
+                self._heard[app] = woken[0][1][-1][0]  # of the only stream its last entry
                 return True
         return False
-
-    def _newest_wakeup(self, bell: str) -> bytes:
-        newest = self._link.call(bell, "XREVRANGE", bell, "+", "-", "COUNT", 1)
-        return newest[0][0] if newest else b"0-0"
 
     def close(self) -> None:
         closing, self._closing = self._closing, threading.Event()

@@ -7,7 +7,6 @@ a new epoch begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from detent import clock
 from detent.errors import UsageError
@@ -17,11 +16,8 @@ from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
 from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
-from detent.stores.redis.link import Link
+from detent.stores.redis.link import Link, Servers
 from detent.stores.redis.session import Session
-
-if TYPE_CHECKING:
-    from detent.stores.redis.link import Servers
 
 
 class RedisStore(Engine):
@@ -38,7 +34,11 @@ class RedisStore(Engine):
         """`wall` replaces the server's clock in tests; `servers` replaces redis-py."""
         if "{}" in key_prefix:
             raise UsageError('bad key_prefix: "{}" would scatter the keys over a cluster; leave it out')
-        link = Link(servers or _servers(url), wait_replicas)
+        if servers is None:
+            from detent.stores.redis.servers import RedisServers
+
+            servers = RedisServers(url)
+        link = Link(servers, wait_replicas)
         super().__init__(RedisDriver(Session(link, key_prefix, wait_replicas > 0, wall, elapsed)))
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
@@ -57,15 +57,8 @@ class RedisStore(Engine):
 
 def _end_claims(unit: Unit, dead: Sequence[str]) -> None:
     """Expire the claims of dead nodes."""
-    found = unit.look(*(Asked(node) for node in dead))
-    live = [record for page in found for record in page if record.is_live(unit.steady)]
-    for record in live:
+    pages = unit.look(*(Asked(node) for node in dead))
+    for record in (one for page in pages for one in page if one.is_live(unit.steady)):
         record.expires = unit.steady
         unit.write(record)
-    unit.commit(Expect(wakes_nodes=True) if live else None)
-
-
-def _servers(url: str) -> Servers:
-    from detent.stores.redis.servers import RedisServers
-
-    return RedisServers(url)
+    unit.commit(Expect(wakes_nodes=True) if unit.writes else None)

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Outcome, State, Verdict
+from detent.model import Attempt, Fire, Outcome, Row, State, Verdict
 from detent.stores.encoding import (
     instant_of,
     outcome_of,
-    outcome_text,
     policy_of,
     policy_text,
     read_outcome,
@@ -35,11 +34,12 @@ from detent.stores.engine.record import Record, Tier
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of
 
 NEVER = 9e15  # JSON has no infinity
-STATES: dict[str, State] = {"p": "pending", "c": "claimed", "o": "over"}
-_TIERS: dict[str, Tier] = {"p": "plain", "j": "judged", "h": "hook"}
+STATES: dict[bytes, State] = {b"p": "pending", b"c": "claimed", b"o": "over"}
+_TIERS: dict[bytes, Tier] = {b"p": "plain", b"j": "judged", b"h": "hook"}
 _WORDS = 16  # of a line before its list
+_NOTHING = (0.0, 0.0, 0, None, None, None, None)  # the end of the list, if it was left out
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_instant = lru_cache(maxsize=4096)(instant)
+_word = lru_cache(maxsize=1024)(_encode)
 
 
 class Kept(Record):
@@ -67,9 +67,9 @@ def of_json(text: bytes) -> Any:
     return json.loads(text.decode("utf-8", "backslashreplace"))
 
 
-@lru_cache(maxsize=1024)
-def _word(text: str) -> str:
-    return _encode(text)
+def pairs_of(words: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    """The fields and values of a hash, or members and scores."""
+    return zip(words[::2], words[1::2], strict=True)
 
 
 # Fires.
@@ -82,8 +82,7 @@ def fire_text(fire: Fire, shared: dict[tuple[Any, ...], bytes]) -> bytes:
     end = shared.get(alike)
     if end is None:
         times = seconds_of(start_by), seconds_of(first_at)
-        end = to_json([job, queue, policy_text(policy), origin, revision, *times, count])
-        shared[alike] = end
+        end = shared[alike] = to_json([job, queue, policy_text(policy), origin, revision, *times, count])
     own = f"[{_encode(key)},{due_at.timestamp()!r},{_encode(run_id)},{_encode(payload)},{_word(lane)}]"
     return b"%b\n%b" % (to_bytes(own), end)
 
@@ -100,8 +99,8 @@ def fires_of(texts: Sequence[bytes]) -> list[Fire]:
     for own, (_, end) in zip(of_json(b"[%b]" % b",".join([own for own, _ in pairs])), pairs, strict=True):
         key, due, run_id, payload, lane, *_ = own
         job, queue, start_by, policy, origin, revision, first_at, count = _shared_of(end)
-        mine = key, job, _instant(due), run_id, queue, lane, start_by, policy, origin, revision
-        fires.append(Fire(*mine, payload, first_at, count))
+        mine = key, job, instant(due), run_id, queue, lane, start_by, policy, origin, revision
+        fires.append(Fire._make((*mine, payload, first_at, count)))
     return fires
 
 
@@ -113,8 +112,8 @@ def line_of(one: Record) -> bytes:
     fire, outcome, end = one.fire, one.outcome, ""
     if one.verdict or outcome or one.stop or one.disposition or one.waits:
         end = (
-            f",{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d},{_outcome(one.disposition)},"
-            f"{_outcome(one.stop)},{_outcome(outcome)},{_verdict(one.verdict)}"
+            f",{one.over_at!r},{min(one.keep_until, NEVER)!r},{one.waits:d},{_text(one.disposition)},"
+            f"{_text(one.stop)},{_text(outcome)},{_text(one.verdict)}"
         )
     return to_bytes(
         f"{one.state[0]} {outcome.kind if outcome else ''} {one.run_at!r} {one.look_at!r} {one.expires!r} "
@@ -125,52 +124,70 @@ def line_of(one: Record) -> bytes:
     )
 
 
-@lru_cache(maxsize=256)  # most attempts share it
-def _outcome(outcome: Outcome | None) -> str:
-    return "null" if outcome is None else _encode(outcome_text(outcome))
+@lru_cache(maxsize=256)  # most records share it
+def _text(value: Outcome | Verdict | None) -> str:
+    return "null" if value is None else _encode(json.dumps(value))
 
 
 @lru_cache(maxsize=256)
-def _verdict(verdict: Verdict | None) -> str:
-    return "null" if verdict is None else _encode(json.dumps(verdict))
-
-
-@lru_cache(maxsize=256)
-def _read_verdict(text: str) -> Verdict:
+def _verdict_of(text: str | None) -> Verdict | None:
+    if text is None:
+        return None
     outcome, again_in_s, counts = json.loads(text)
     return Verdict(Outcome(*outcome), again_in_s, counts)
 
 
+def _parts_of(words: Sequence[Any], hashes: int) -> Iterable[tuple[Fire, list[bytes], list[Any]]]:
+    """Fires, the words of their lines, and the lists of these lines."""
+    lines = [line.split(b" ", _WORDS) for line in words[::hashes]]
+    lists = of_json(b"[%b]" % b",".join([line[_WORDS] for line in lines]))
+    return zip(fires_of(words[1::hashes]), lines, lists, strict=True)
+
+
 def records_of(words: Sequence[bytes]) -> list[Kept]:
     """The records of these words: for each a line and a text."""
-    if not words:  # as for most lanes
-        return []
-    lines = [line.decode("utf-8", "backslashreplace").split(" ", _WORDS) for line in words[::2]]
-    lists = json.loads(f"[{','.join([line[_WORDS] for line in lines])}]")
-    return [_record_of(*parts) for parts in zip(fires_of(words[1::2]), lines, lists, strict=True)]
+    return [_record_of(*parts) for parts in _parts_of(words, 2)] if words else []  # as for most lanes
 
 
-def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
-    version, first_fence, first_id, state, _, run_at, look_at, expires, ttl_s, _, _, _, tier, parked = line[
-        :14
-    ]
+def _record_of(fire: Fire, line: list[bytes], more: list[Any]) -> Kept:
+    version, first_fence, first_id, state, _, run_at, look_at, expires, ttl_s, *_ = line
     number, one_attempt, recorded, fence, node, ask, ran_node, ran_fence, ran_at, *rest = more
     one: Kept = object.__new__(Kept)
     one.fire, one.version = fire, int(version)
     one.id = number if number > 0 else int(first_id) - number
-    one.state, one.tier, one.is_parked = STATES[state], _TIERS[tier], parked == "1"
-    one.run_at, one.look_at = float(run_at), float(look_at)
-    one.expires, one.ttl_s = float(expires), float(ttl_s)
+    one.state, one.tier, one.is_parked = STATES[state], _TIERS[line[12]], line[13] == b"1"
+    one.run_at, one.look_at, one.ttl_s = float(run_at), float(look_at), float(ttl_s)
+    one.expires = one.until = float(expires)
     one.attempt, one.recorded, one.node, one.ask = one_attempt, recorded, node, ask
-    one.fence = fence if fence >= 0 else int(first_fence) - fence - 1
+    one.fence, one.ran_fence = _fence(fence, first_fence), _fence(ran_fence, first_fence)
     one.ran_node, one.ran_at = ran_node, ran_at
-    one.ran_fence = ran_fence if ran_fence >= 0 else int(first_fence) - ran_fence - 1
-    rest = rest or [0.0, 0.0, 0, None, None, None, None]
-    one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest
+    one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest or _NOTHING
     one.waits, one.disposition, one.stop = waits == 1, outcome_of(disposition), outcome_of(stop)
-    one.outcome, one.verdict = outcome_of(outcome), _read_verdict(verdict) if verdict else None
-    one.indexes, one.until = indexes_of(one), one.expires
+    one.outcome, one.verdict = outcome_of(outcome), _verdict_of(verdict)
+    one.indexes = indexes_of(one)
     return one
+
+
+def rows_of(words: Sequence[Any], hashes: int) -> list[Row]:
+    """The same as rows, with attempts and output if these hashes were read.  There is no record in between,
+    because a dashboard reads thousands."""
+    found = zip(_parts_of(words, hashes) if words else (), range(0, len(words), hashes), strict=True)
+    return [_row_of(*parts, words[place + 2 : place + hashes]) for parts, place in found]
+
+
+def _row_of(fire: Fire, line: list[bytes], more: list[Any], histories: Sequence[bytes | None]) -> Row:
+    _, attempt, _, fence, node, _, _, _, ran_at, *rest = more
+    over_at, _, _, _, stop, outcome, _ = rest or _NOTHING
+    run_at = float(line[5])
+    due_again = fire.due_at if fire.due_at.timestamp() == run_at else instant(run_at)
+    times = due_again, instant(ran_at) if ran_at else None, instant(over_at) if over_at else None
+    outcomes = outcome_of(outcome), outcome_of(stop)
+    attempts = attempts_of(*histories) if histories else ()
+    return Row(fire, STATES[line[3]], attempt, node, _fence(fence, line[1]), *times, *outcomes, attempts)
+
+
+def _fence(fence: int, first: bytes) -> int:
+    return fence if fence >= 0 else int(first) - fence - 1
 
 
 # Histories: JSON lists without their brackets, so that a script can append to them.
@@ -179,7 +196,7 @@ def _record_of(fire: Fire, line: list[str], more: list[Any]) -> Kept:
 def attempt_text(one: Attempt) -> bytes:
     started, ended = one.started_at.timestamp(), one.ended_at.timestamp()
     return to_bytes(
-        f"[{one.number},{_word(one.node)},{one.fence},{started!r},{ended!r},{_outcome(one.outcome)},"
+        f"[{one.number},{_word(one.node)},{one.fence},{started!r},{ended!r},{_text(one.outcome)},"
         f"{'null' if one.status is None else one.status},{one.took_s!r},{_encode(one.result)}]"
     )
 
@@ -188,7 +205,7 @@ def tail_text(one: Attempt) -> bytes:
     return json.dumps([one.number, one.tail.decode("latin-1")]).encode()
 
 
-def attempts_of(text: bytes | None = None, tails: bytes | None = None) -> tuple[Attempt, ...]:
+def attempts_of(text: bytes | None, tails: bytes | None = None) -> tuple[Attempt, ...]:
     """The attempts of a history; with their output, if it was read too."""
     outputs = dict(of_json(b"[%b]" % tails)) if tails else {}
     found = []

@@ -1,14 +1,14 @@
 -- Writes what a client decided, if nothing that it read has changed; else it writes nothing and says what has changed.
 --
 -- The request is a JSON list: what must hold; the hashes whose versions are checked; the writes, for each command its
--- keys and their numbers of arguments; what to wake.  The other arguments are, for each of these hashes, fields and then their
--- versions, unless they have one in common; then the arguments of the writes.  What has a version begins with three
--- words: the version, and the first fence and the first id of its commit.
+-- keys and their numbers of arguments; what to wake.  The other arguments are, for each of these hashes, fields and
+-- then their versions, unless they have one in common; then the arguments of the writes.  What has a version begins
+-- with three words: the version, and the first fence and the first id of its commit.
 
 local VIEW_S = 4 -- as in engine/driver.py
 local IDS = 65536 -- ids that one version has
 
-local version, stamp
+local stamp
 
 local function holds(expect)
   local ask = expect.ask
@@ -19,7 +19,7 @@ local function holds(expect)
     and (not expect.live_until or expect.live_until > steady)
     and (expect.generation or header.generation) == header.generation
     and (expect.controls or header.controls) == header.controls
-    and (not ask or steady >= header.calm and ask[2] > last)
+    and (not ask or steady >= header.quarantined_until and ask[2] > last)
 end
 
 -- The fields that do not have the version that the client read, and the place after the versions.  Of nothing it is 0.
@@ -27,10 +27,10 @@ local function check(checks)
   local stale, at = {}, REQUEST
   for _, one in ipairs(checks) do
     local hash, count, common = unpack(one)
-    for from = 1, count, CHUNK do
-      local to = math.min(from + CHUNK - 1, count)
-      for place, text in ipairs(call("HMGET", prefix .. hash, unpack(ARGV, at + from, at + to))) do
-        local field = at + from + place - 1
+    for from = at + 1, at + count, CHUNK do
+      local to = math.min(from + CHUNK - 1, at + count)
+      for place, text in ipairs(call("HMGET", prefix .. hash, unpack(ARGV, from, to))) do
+        local field = from + place - 1
         local expected = common or ARGV[field + count]
         if string.sub(text or "0 ", 1, #expected) ~= expected then
           stale[#stale + 1] = hash .. " " .. ARGV[field]
@@ -75,29 +75,23 @@ function writes.COUNT(hash, from, to)
   end
 end
 
-writes["ZADD GT"] = function(index, from, to)
-  call("ZADD", index, "GT", unpack(ARGV, from, to))
-end
-
-writes["ZADD XX"] = function(index, from, to)
-  call("ZADD", index, "XX", unpack(ARGV, from, to))
-end
-
 local function write_all(list, at)
   for _, one in ipairs(list) do
-    local command = one[1]
+    local command, flag = string.match(one[1], "^(%S+) ?(.*)$")
     local write = writes[command]
     for place = 2, #one, 2 do
-      local key, last = prefix .. one[place], at + one[place + 1]
-      for from = at + 1, last, CHUNK do
-        local to = math.min(from + CHUNK - 1, last)
+      local key, first = prefix .. one[place], at + 1
+      at = at + one[place + 1]
+      for from = first, at, CHUNK do
+        local to = math.min(from + CHUNK - 1, at)
         if write then
           write(key, from, to)
+        elseif flag ~= "" then
+          call(command, key, flag, unpack(ARGV, from, to))
         else
           call(command, key, unpack(ARGV, from, to))
         end
       end
-      at = last
     end
   end
 end
@@ -106,7 +100,7 @@ local function unpark(keys, at)
   for _, key in ipairs(keys) do
     local line = read_line(key)
     if line then
-      reschedule(key, line, version, 0, at)
+      reschedule(key, line, 0, at)
     end
   end
   wakes_nodes = wakes_nodes or #keys > 0 and not at
@@ -115,8 +109,7 @@ end
 -- lane, most, at; or "", job
 local function wake(lane, most, at)
   if lane == "" then
-    unpark(call("ZRANGE", prefix .. "stalled:" .. most, 0, -1))
-    return
+    return unpark(call("ZRANGE", prefix .. "stalled:" .. most, 0, -1))
   end
   for _, queue in ipairs(call("SMEMBERS", prefix .. "parks:" .. lane)) do
     unpark(call("ZRANGE", prefix .. "parked:" .. lane .. "|" .. queue, 0, most - 1), at > 0 and at or nil)
@@ -136,8 +129,8 @@ local function commit(expect, checks, list, wakes)
     fence = fence > 0 and fence or leap(0)
     header.fence = fence + expect.fences
   end
-  version = header.version + 1
-  stamp = table.concat({ exact(version), exact(fence + 1), exact(version * IDS), "" }, " ")
+  header.version, header.last = header.version + 1, wall
+  stamp = table.concat({ exact(header.version), exact(fence + 1), exact(header.version * IDS), "" }, " ")
   wakes_nodes, is_changed = expect.wakes_nodes, true
   write_all(list, at)
   for _, one in ipairs(wakes) do
@@ -146,7 +139,6 @@ local function commit(expect, checks, list, wakes)
   if expect.ask then
     call("HSET", prefix .. "asks", expect.ask[1], exact(expect.ask[2]) .. " " .. exact(steady))
   end
-  header.version, header.last = version, wall
   header.longest = math.max(header.longest, expect.longest_ttl_s)
   header.generation = header.generation + (expect.new_generation and 1 or 0)
   header.controls = header.controls + (expect.new_controls and 1 or 0)

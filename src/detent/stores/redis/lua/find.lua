@@ -3,14 +3,15 @@
 local ROW = { "states", "texts", "attempts", "tails" }
 local reads = {}
 
--- calls, commands.  Replies with their replies.
-function reads.calls(r)
-  return replies_to(r[2])
+reads.calls = replies_to
+
+function reads.rows(keys, hashes)
+  return records_of(keys, { unpack(ROW, 1, hashes) })
 end
 
--- rows, keys, how many hashes.  Replies with the rows of the records; those of a whole row include the output.
-function reads.rows(r)
-  return records_of(r[2], { unpack(ROW, 1, r[3]) })
+-- The rows of the keys that these commands reply with.
+function reads.found(commands, hashes)
+  return reads.rows(keys_of(commands), hashes)
 end
 
 -- The rank of the first key after this place, in the order of the search.
@@ -32,7 +33,7 @@ end
 
 -- The next places of all indexes together, in order.  A key may be in several indexes.
 local function merged(r)
-  local found, command = {}, r.is_upward and "ZRANGE" or "ZREVRANGE"
+  local found, seen, command = {}, {}, r.is_upward and "ZRANGE" or "ZREVRANGE"
   for _, name in ipairs(r.indexes) do
     local index = prefix .. name
     local first = r.after and rank_after(index, r.after, r.is_upward) or 0
@@ -41,9 +42,9 @@ local function merged(r)
     end
     local some = call(command, index, first, first + r.count - 1, "WITHSCORES")
     for place = 1, #some, 2 do
-      local at = tonumber(some[place + 1])
-      if not r.since or at >= r.since then
-        found[#found + 1] = { at, some[place] }
+      local key, at = some[place], tonumber(some[place + 1])
+      if seen[key] ~= at and (not r.since or at >= r.since) then
+        found[#found + 1], seen[key] = { at, key }, at
       end
     end
   end
@@ -54,37 +55,39 @@ local function merged(r)
   return found
 end
 
--- page, request.  Replies with the number of places, the last of them, and the records that match.
+-- The number of places that were looked at; the last of them, or "" if no more follow; the rows that match, at most `most`.
 function reads.page(r)
-  local keys, last, kinds = {}, { 0, "" }, {}
-  r = r[2]
-  for _, one in ipairs(merged(r)) do
-    if #keys < r.count and one[2] ~= last[2] then
-      keys[#keys + 1], last = one[2], one
-    end
+  local keys, kinds, matching, looked = {}, {}, {}, 0
+  local places = merged(r)
+  for place = 1, math.min(#places, r.count) do
+    keys[place] = places[place][2]
   end
   for _, kind in ipairs(r.kinds) do
     kinds[kind] = true
   end
-  local matching = {}
   for place, line in ipairs(#keys > 0 and call("HMGET", prefix .. "states", unpack(keys)) or {}) do
     local state, kind = string.match(line or "", "^%S+ %S+ %S+ (%S+) (%S*)")
     if state and (r.state == "" or state == r.state) and (#r.kinds == 0 or kinds[kind]) then
       matching[#matching + 1] = keys[place]
     end
+    looked = place
+    if #matching == r.most then
+      break
+    end
   end
-  return { #keys, exact(last[1]), last[2], reads.rows({ "", matching, 3 }) }
+  local is_end = looked == #keys and #keys < r.count
+  return { looked, is_end and "" or exact(places[looked][1]), keys[looked] or "", reads.rows(matching, 3) }
 end
 
--- trim, set, starts of names.  Deletes the members of the set of which no key with such a name exists.
-function reads.trim(r)
-  for _, member in ipairs(call("SMEMBERS", prefix .. r[2])) do
+-- Deletes the members of the set of which no key with such a start exists.
+function reads.trim(set, starts)
+  for _, member in ipairs(call("SMEMBERS", prefix .. set)) do
     local keys = {}
-    for place, start in ipairs(r[3]) do
+    for place, start in ipairs(starts) do
       keys[place] = prefix .. start .. member
     end
     if call("EXISTS", unpack(keys)) == 0 then
-      call("SREM", prefix .. r[2], member)
+      call("SREM", prefix .. set, member)
     end
   end
 end
@@ -94,6 +97,6 @@ read_header()
 steady = wall - (header and header.ahead or 0)
 local replies = { exact(wall), exact(steady) }
 for _, read in ipairs(cjson.decode(ARGV[REQUEST])) do
-  replies[#replies + 1] = reads[read[1]](read) or false
+  replies[#replies + 1] = reads[read[1]](unpack(read, 2)) or false
 end
 return replies

@@ -10,7 +10,7 @@
 -- without such a reading cannot tell a step from a time without calls.  Both are left to the script `steps`; every
 -- other script returns nothing then.
 
-local SCHEMA = 4
+local SCHEMA = 5
 local STEP_S = 0.5 -- less is the network, or drift; rules/trust.py
 local TOUCH_S = 0.25 -- the time of the last call is written no more often than this
 local ORPHANS_TTL_S = 30 -- of claims of which even that was forgotten
@@ -53,7 +53,7 @@ local function new_epoch(replid)
   begin_epoch(replid)
   local least = header.fence > 0 and 0 or ORPHANS_TTL_S
   header.fence = header.fence > 0 and leap(header.fence) or 0
-  header.calm = steady + math.max(header.longest, least)
+  header.quarantined_until = steady + math.max(header.longest, least)
 end
 
 -- How far the clock was set since the last call, and whether it moved in a way that has no explanation.
@@ -73,7 +73,7 @@ end
 local function heed_older_epoch()
   local longest = tonumber(ARGV[5])
   header.longest, is_changed = math.max(header.longest, longest), true
-  header.calm = math.max(header.calm, header.began + (longest > 0 and longest or ORPHANS_TTL_S))
+  header.quarantined_until = math.max(header.quarantined_until, header.began + (longest > 0 and longest or ORPHANS_TTL_S))
 end
 
 -- Reads the clocks and the header.  False: `on_step(step, moved)` does not allow a step, or a doubtful movement.
@@ -93,7 +93,8 @@ local function arrive(on_step)
       new_epoch(replid)
     end
   else
-    header = { schema = SCHEMA, version = 0, fence = 0, longest = 0, generation = 0, controls = 0, ahead = 0, calm = 0 }
+    header = { schema = SCHEMA, version = 0, fence = 0, longest = 0, generation = 0, controls = 0 }
+    header.ahead, header.quarantined_until = 0, 0
     steady = wall
     begin_epoch(replid)
   end
@@ -117,10 +118,10 @@ local function leave()
     call("SET", KEYS[1], cmsgpack.pack(header))
   end
   if wakes_nodes then
-    call("XADD", prefix .. "bell", "MAXLEN", "~", 1, "*", "rang", 1)
+    call("XADD", prefix .. "wakeups", "MAXLEN", "~", 1, "*", "at", exact(wall))
   end
   return table.concat({
-    exact(wall), exact(steady), header.epoch, exact(header.calm), header.generation, header.controls,
+    exact(wall), exact(steady), header.epoch, exact(header.quarantined_until), header.generation, header.controls,
     exact(header.longest), exact(header.version),
   }, " ")
 end

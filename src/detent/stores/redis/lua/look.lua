@@ -21,8 +21,7 @@ end
 -- Adds keys to `found` until there are `most`.  With a token, only those whose lane is in no other hand.
 local function add_free(found, keys, most, token)
   if token == "" or #keys == 0 then
-    append(found, keys)
-    return
+    return append(found, keys)
   end
   local names, hands = {}, {}
   for place, line in ipairs(call("HMGET", prefix .. "states", unpack(keys))) do
@@ -42,20 +41,9 @@ local function add_free(found, keys, most, token)
   end
 end
 
-local function take(index, keys)
-  local words, till = {}, exact(wall + HAND_S)
-  for place, key in ipairs(keys) do
-    words[2 * place - 1], words[2 * place] = till, key
-  end
-  for from = 1, #words, CHUNK do
-    call("ZADD", index, "XX", unpack(words, from, math.min(from + CHUNK - 1, #words)))
-  end
-end
-
--- due, index, most, token or "" if its records have no lanes; to start after a place: its score and key
-function reads.due(r)
-  local index, most, token, at, key = prefix .. r[2], r[3], r[4], r[5], r[6]
-  local found, passed, some = {}, 0, nil
+-- `token`: "" if the records have no lanes.  To start after a place: its score and key.
+function reads.due(name, most, token, at, key)
+  local index, found, passed, some = prefix .. name, {}, 0, nil
   repeat
     some = call("ZRANGEBYSCORE", index, at and exact(at) or "-inf", exact(wall), "LIMIT", passed, most)
     passed = passed + most
@@ -65,8 +53,12 @@ function reads.due(r)
     end
     add_free(found, some, most, token)
   until token == "" or #found >= most or is_last or passed >= READ_MAX
-  if steady >= header.calm then
-    take(index, found)
+  if steady >= header.quarantined_until and #found > 0 then
+    local words, till = {}, exact(wall + HAND_S)
+    for place, one in ipairs(found) do
+      words[2 * place - 1], words[2 * place] = till, one
+    end
+    call("ZADD", index, "XX", unpack(words)) -- an ask reads a thousand at most
   end
   local words, last = records_of(found, RECORD), "\n"
   for place = 1, #words, 2 do
@@ -82,66 +74,58 @@ function reads.due(r)
   return words
 end
 
--- asked, node; number.  There is no index of nodes: only a repeated ask, or the end of a node, needs one.
-function reads.asked(r)
-  local last = tonumber(string.match(call("HGET", prefix .. "asks", r[2]) or "0", "^%S+"))
+-- There is no index of nodes: only a repeated ask, or the end of a node, needs one.
+function reads.asked(node, number)
+  local last = tonumber(string.match(call("HGET", prefix .. "asks", node) or "0", "^%S+"))
   local keys = {}
-  for _, queue in ipairs((r[3] or 0) <= last and call("SMEMBERS", prefix .. "queues") or {}) do
+  for _, queue in ipairs(number <= last and call("SMEMBERS", prefix .. "queues") or {}) do
     append(keys, call("ZRANGE", prefix .. "live:" .. queue, 0, -1))
     append(keys, call("ZRANGE", prefix .. "taken:" .. queue, 0, -1))
   end
   return records_of(keys, RECORD)
 end
 
--- fires, keys
-function reads.fires(r)
-  return records_of(r[2], RECORD)
-end
-
--- found, commands that reply with keys.  Replies with their records.
-function reads.found(r)
-  local keys = {}
-  for _, reply in ipairs(replies_to(r[2])) do
-    append(keys, reply)
-  end
+function reads.fires(keys)
   return records_of(keys, RECORD)
 end
 
--- calls, commands.  Replies with their replies.
-function reads.calls(r)
-  return replies_to(r[2])
+-- The records of the keys that these commands reply with.
+function reads.found(commands)
+  return records_of(keys_of(commands), RECORD)
 end
 
--- notes, hash; "": all hashes of notes.  Replies with each hash, its fields and values.
-function reads.notes(r)
+reads.calls = replies_to
+
+-- Each hash, its fields and values.  `hash`: "" for all hashes of notes.
+function reads.notes(hash)
   local out = {}
-  for place, hash in ipairs(r[2] == "" and call("SMEMBERS", prefix .. "kinds") or { r[2] }) do
-    out[place] = { hash, call("HGETALL", prefix .. hash) }
+  for place, name in ipairs(hash == "" and call("SMEMBERS", prefix .. "kinds") or { hash }) do
+    out[place] = { name, call("HGETALL", prefix .. name) }
   end
   return out
 end
 
--- lanes, names, rivals, parked, waiting.  Replies with a list for each lane.
-function reads.lanes(r)
+-- A list for each lane.
+function reads.lanes(names, rivals, parked, waiting)
   local out = {}
-  for place, lane in ipairs(r[2]) do
+  for place, lane in ipairs(names) do
     local keys = call("ZRANGE", prefix .. "held:" .. lane, 0, -1)
-    append(keys, call("ZRANGE", prefix .. "waits:" .. lane, 0, r[5] - 1))
-    if r[3] > 0 then
-      append(keys, call("ZREVRANGEBYSCORE", prefix .. "rivals:" .. lane, exact(wall), "-inf", "LIMIT", 0, r[3]))
+    append(keys, call("ZRANGE", prefix .. "waits:" .. lane, 0, waiting - 1))
+    if rivals > 0 then
+      append(keys, call("ZREVRANGEBYSCORE", prefix .. "rivals:" .. lane, exact(wall), "-inf", "LIMIT", 0, rivals))
     end
-    for _, queue in ipairs(r[4] > 0 and call("SMEMBERS", prefix .. "parks:" .. lane) or {}) do
-      append(keys, call("ZRANGE", prefix .. "parked:" .. lane .. "|" .. queue, 0, r[4] - 1))
+    for _, queue in ipairs(parked > 0 and call("SMEMBERS", prefix .. "parks:" .. lane) or {}) do
+      append(keys, call("ZRANGE", prefix .. "parked:" .. lane .. "|" .. queue, 0, parked - 1))
     end
     out[place] = records_of(keys, RECORD)
   end
   return out
 end
 
--- jobs, names.  Replies for each: job, when it succeeded and was reached, its newest instant that is due.
-function reads.jobs(r)
+-- For each job its text, when it succeeded and was reached, its newest instant that is due.
+function reads.jobs(names)
   local out = {}
-  for place, job in ipairs(r[2]) do
+  for place, job in ipairs(names) do
     local newest = call("ZREVRANGEBYSCORE", prefix .. "instants:" .. job, exact(wall), "-inf", "WITHSCORES", "LIMIT", 0, 1)
     out[place] = {
       call("HGET", prefix .. "jobs", job), call("ZSCORE", prefix .. "succeeded", job),
@@ -160,24 +144,18 @@ local function first_after(indexes, now)
   return exact(first)
 end
 
--- next, indexes by `look_at`, indexes by expiry
-function reads.next(r)
-  return { first_after(r[2], wall), first_after(r[3], steady) }
-end
-
--- What decisions about the shown records depend on: for each job its facts, for each lane its cell and members.
-local function references(waiting)
-  local cells = #lanes > 0 and call("HMGET", prefix .. "cells:lane", unpack(lanes)) or {}
-  return { jobs, reads.jobs({ "", jobs }), lanes, cells, reads.lanes({ "", lanes, 0, 0, waiting }) }
+function reads.next(by_look_at, by_expiry)
+  return { first_after(by_look_at, wall), first_after(by_expiry, steady) }
 end
 
 if not arrive() then
   return {}
 end
-local replies, request = { "" }, cjson.decode(ARGV[REQUEST])
-for place, read in ipairs(request[2]) do
-  replies[place + 1] = reads[read[1]](read)
+local replies, waiting, request = { "" }, unpack(cjson.decode(ARGV[REQUEST]))
+for place, read in ipairs(request) do
+  replies[place + 1] = reads[read[1]](unpack(read, 2))
 end
-replies[#replies + 1] = references(request[1])
+local cells = #lanes > 0 and call("HMGET", prefix .. "cells:lane", unpack(lanes)) or {}
+replies[#replies + 1] = { jobs, reads.jobs(jobs), lanes, cells, reads.lanes(lanes, 0, 0, waiting) }
 replies[1] = leave()
 return replies

@@ -5,6 +5,12 @@ local TIER, PARKED, DOUBTED, MOVES = 13, 14, 15, 16
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
 local RECORD = { "states", "texts" } -- hashes
 
+local function append(list, more)
+  for _, one in ipairs(more) do
+    list[#list + 1] = one
+  end
+end
+
 -- The replies to these commands, which only read.  " wall" and " steady" stand for the time.
 local function replies_to(commands)
   local out, times = {}, { [" wall"] = exact(wall), [" steady"] = exact(steady) }
@@ -15,6 +21,15 @@ local function replies_to(commands)
     out[place] = call(command[1], prefix .. command[2], unpack(command, 3))
   end
   return out
+end
+
+-- The keys that these commands reply with.
+local function keys_of(commands)
+  local keys = {}
+  for _, reply in ipairs(replies_to(commands)) do
+    append(keys, reply)
+  end
+  return keys
 end
 
 -- The values of these keys in each of the hashes, one after the other.  Leaves out keys that do not exist.
@@ -36,34 +51,28 @@ local function records_of(keys, hashes)
   return out
 end
 
-local function append(list, more)
-  for _, one in ipairs(more) do
-    list[#list + 1] = one
-  end
-end
-
 local function read_line(key)
   local text = call("HGET", prefix .. "states", key)
   return text and { string.match(text, LINE) }
 end
 
-local function write_line(key, line, version)
-  line[1] = exact(version)
+local function write_line(key, line)
+  line[1] = exact(header.version) -- the script has raised it
   call("HSET", prefix .. "states", key, table.concat(line, " "))
 end
 
 -- Moves a pending record by so many seconds, and unparks it; with `at` it stays parked, and is looked at then or before.
-local function reschedule(key, line, version, by_s, at)
+local function reschedule(key, line, by_s, at)
   local lane, queue, run_at = line[LANE], line[QUEUE], line[RUN_AT] + by_s
   if not at then
     line[PARKED] = "0"
-    call("ZREM", prefix .. "parked:" .. lane .. "|" .. queue, key)
-    call("ZREM", prefix .. "aside:" .. queue, key)
-    call("ZREM", prefix .. "stalled:" .. line[JOB], key)
+    for _, index in ipairs({ "parked:" .. lane .. "|" .. queue, "aside:" .. queue, "stalled:" .. line[JOB] }) do
+      call("ZREM", prefix .. index, key)
+    end
   end
   line[RUN_AT], line[LOOK_AT] = exact(run_at), exact(at and math.min(line[LOOK_AT], at) or run_at)
   call("ZADD", prefix .. "due:" .. line[TIER] .. ":" .. queue, line[LOOK_AT], key)
   call("ZADD", prefix .. "rivals:" .. lane, "XX", line[RUN_AT], key)
   call("ZADD", prefix .. "letters:" .. queue, "XX", line[RUN_AT], key)
-  write_line(key, line, version)
+  write_line(key, line)
 end
