@@ -68,7 +68,7 @@ def test_a_job_has_its_definition_its_policy_and_what_one_can_do(world: World) -
     found = world.site().get("/api/jobs/shop.backup").json
     assert found["description"] == "dump the database" and found["timezone"] == "Europe/Berlin"
     assert ["schedule", "0 2 * * * Europe/Berlin"] in found["fields"] and found["policy"]["max_attempts"] == 1
-    assert found["can"] == ["fire", "pause"]
+    assert found["words"] == "at 02:00 every day (Europe/Berlin)" and found["can"] == ["fire", "pause"]
     assert world.site(READER).get("/api/jobs/shop.backup").json["can"] == []
     assert world.site().get("/api/jobs/shop.gone").json["can"] == ["pause"]
 

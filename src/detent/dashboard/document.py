@@ -26,7 +26,7 @@ from detent.views.status import (
 )
 
 WINDOWS_S = (600, 3_600, 86_400)
-SIZE_MAX = 280_000  # bytes of a whole document, about
+SIZE_MAX = 260_000  # bytes of a whole document without the coming instants, about
 JOB_SIZE, MARK_SIZE, CELL_SIZE = 420, 180, 50  # bytes of each, about
 NEXT_MAX = 20
 RUNNING_SHOWN_MAX = 100
@@ -103,6 +103,7 @@ class Screen:
                 {**name_record(one.job), "due_at": iso(one.due_at), "paused": one.paused}
                 for one in overview.coming
             ],
+            "soon": picture.coming.soon(),
             "nodes": [node_record(node) for node in overview.nodes],
         }
 
