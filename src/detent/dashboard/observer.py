@@ -145,7 +145,7 @@ class Observer:
         if sum(self._streams.values()) >= most:
             raise Refusal(
                 503,
-                f"{most} streams are open already, the most of one process ({VIEWERS_MAX:,}, or half of its"
+                f"{most:,} streams are open already, the most of one process ({VIEWERS_MAX:,}, or half of its"
                 " `ulimit -n`): close some pages, poll api/now instead, or start another `detent dashboard`",
             )
         self._streams[watched] = self._streams.get(watched, 0) + 1

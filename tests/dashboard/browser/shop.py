@@ -39,6 +39,12 @@ def send(to: str) -> None:
         raise ValueError(f"no address: {to}")
 
 
+@app.job(NEVER, args=["all@example.org"])
+@app.task(queue="mail")
+def remind(to: str) -> None:
+    print("reminded", to)
+
+
 @app.task(queue="db")
 def index(what: str) -> None:
     """No node of the test serves its queue."""

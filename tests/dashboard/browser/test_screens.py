@@ -83,6 +83,57 @@ def test_a_running_fire_shows_its_output_and_is_killed(visit: Open) -> None:
     page.locator(".card .out", has_text="cancelled").first.wait_for()
 
 
+def test_a_job_runs_with_arguments_which_the_server_checks(visit: Open) -> None:
+    page = visit("/jobs/shop.remind", expected="status of 400")
+    page.get_by_role("button", name="Run now").click()
+    arguments = page.locator("dialog textarea[name=args]")
+    arguments.fill('["ana@example.org"')
+    page.locator("dialog button.main").click()
+    page.locator("dialog .error", has_text="not JSON").wait_for()
+    arguments.fill("[5]")
+    page.locator("dialog button.main").click()
+    page.locator("dialog .error", has_text='the argument "to" is of type int').wait_for()
+    arguments.fill('{"to": "ana@example.org"}')
+    confirm(page, "she asked")
+    page.locator(".toast").get_by_role("link", name="Open").click()
+    page.locator(".facts dd", has_text='{"to":"ana@example.org"}').wait_for()
+    page.locator(".output pre", has_text="reminded ana@example.org").wait_for()
+    page.get_by_role("link", name="Audit").click()
+    page.locator("tr", has_text="she asked").get_by_text("ana@example.org").wait_for()
+
+
+def test_a_task_runs_with_arguments_and_a_dead_message_is_retried_from_its_page(visit: Open) -> None:
+    page = visit("/queues")
+    task = page.locator(".card", has_text="Tasks").locator("li", has_text="send")
+    task.get_by_role("button", name="Run").click()
+    page.locator("dialog textarea").fill('["no one"]')
+    confirm(page)
+    page.locator(".toast").get_by_role("link", name="Open").click()
+    page.locator(".out.bad", has_text="failed").first.wait_for()
+    dead = page.url
+    page.get_by_role("button", name="Retry").click()
+    confirm(page)
+    page.wait_for_url(lambda url: url != dead)
+
+
+def test_a_job_has_its_schedule_in_words_and_its_next_ten_instants(visit: Open) -> None:
+    page = visit("/jobs/shop.backup")
+    page.locator(".words", has_text="Runs at 02:00 every day (Europe/Berlin).").wait_for()
+    instants = page.locator(".card", has_text="Next instants").locator("li")
+    instants.nth(9).wait_for()
+    assert instants.count() == 10
+    assert all("02:00 Europe/Berlin" in text for text in instants.all_inner_texts())
+    page.locator(".card", has_text="Policy in force").get_by_text("Forbid, at most 1 running").wait_for()
+
+
+def test_the_timeline_shows_all_instants_of_the_next_two_minutes(visit: Open) -> None:
+    page = visit("/jobs/shop.tick")
+    rings = page.locator(".tl svg circle.m-next")
+    rings.nth(9).wait_for(state="attached")
+    places = sorted(float(ring.get_attribute("cx") or 0) for ring in rings.all())
+    assert places[-1] - places[0] > 100  # pixels
+
+
 def test_dead_letters_are_retried_and_forgotten(visit: Open) -> None:
     page = visit("/")
     page.locator(".stats a.warn", has_text="dead letters").click()

@@ -104,7 +104,7 @@ function Arguments({ name, takes: known }) {
   }, []);
   return takes?.length > 0 && html`<label>Arguments as JSON: ${takes.join(", ")}
     <textarea name="args" maxlength=${ARGUMENTS_MAX} spellcheck="false"
-      placeholder=${known ? '["a", 1] or {"name": "a"}' : "empty: those of its definition"}/></label>`;
+      placeholder=${known ? '["a", 1] or {"name": "a"}' : "empty: those of its definition; with others it runs as a message of its task"}/></label>`;
 }
 
 // `takes` is given for a task: it has no schedule, and its message may wait for a node.
@@ -113,7 +113,7 @@ export function runJob(name, done = () => {}, takes = undefined) {
     title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Arguments} name=${name} takes=${takes}/><${Reason}/>`,
     text: takes ? "Puts one message on its queue." : "Starts one fire beside its schedule, on a node that serves its queue.",
     act: async ({ reason, args }) => {
-      const { fire } = await post(api("jobs", name, "fire"), { reason, args });
+      const { fire } = await post(api("jobs", name, "fire"), { reason, args: takes ? args || "[]" : args });
       say(`Started ${short(fire)}.`, { href: firePage(fire) });
       done();
     },

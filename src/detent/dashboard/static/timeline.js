@@ -183,7 +183,8 @@ export function Timeline({ rows, window: span, step, open }) {
         <${Axis} at=${at} width=${width} from=${from} until=${until} place=${place} height=${height}/>
         <path d=${rows.map((_, i) => `M0 ${TOP + (i + 1) * ROW}H${width}`).join("")} class="grid"/>
         <g transform="translate(${place(origin)} 0)">${rows.map((row, i) => {
-          const coming = apart(row.coming, RING / scale).filter((t) => t > at);
+          const planned = Math.max(at, ...row.marks.map((mark) => mark.due)); // those are marks already
+          const coming = apart(row.coming, RING / scale).filter((t) => t > planned);
           const on = [row.marks, row.buckets, scale, i, coming.join(" "), row.marks.some(isRunning) ? at : 0];
           return html`<${Memo} key=${row.name} on=${on} draw=${() => html`<g transform="translate(0 ${TOP + i * ROW})">
             ${coming.map((t) => html`<circle cx=${(t - origin) * scale} cy=${ROW / 2} r="3" class="m-next"/>`)}

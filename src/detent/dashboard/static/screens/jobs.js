@@ -108,7 +108,7 @@ const PauseBanner = ({ pause }) => html`<${Banner} kind="warn" sign=${html`<${Ic
 
 function Numbers({ job }) {
   const { last } = job;
-  return html`<div class="stats">
+  return html`<div class="stats few">
     <div><b>${last ? html`<${Outcome} of=${last.outcome}/>` : "–"}</b><span>last, <${Ago} at=${last?.over_at}/></span></div>
     <div><b><${Ago} at=${job.succeeded_at}/></b><span>last success</span></div>
     <div><b><${Ago} at=${job.next_due_at}/></b><span>next</span></div>

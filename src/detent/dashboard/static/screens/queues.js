@@ -67,7 +67,7 @@ const Breakers = ({ breakers }) => html`<${Card} title="Circuit breakers" count=
 
 const Tasks = ({ tasks }) => html`<${Card} title="Tasks" count=${tasks.length}>
   <ul class="rows">${tasks.map((one) => html`<li key=${one.name}>
-    <span class="cut"><a class="name" href=${page("/fires", { job: one.name })}>${short(one.name)}</a>
+    <span class="cut"><a class="name" href=${page("/fires", { job: one.name })}>${short(one.name)}</a>${" "}
       <span class="sub mono">${one.takes.join(", ")}</span></span>
     <span class="when">${MAY_OPERATE && html`<button class="small" onClick=${() => runJob(one.name, () => {}, one.takes)}>Run</button>`}</span>
     <span class="soft">on ${one.queue}</span></li>`)}</ul>
