@@ -12,7 +12,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ OPEN_AT_ONCE = 50
 OPEN_S = 120.0
 FILES = 4 * VIEWERS_MAX
 ROWS_MAX = 100_000
+CPU_PERCENT, MEMORY_MB = 10, 150
 
 
 class Run(NamedTuple):
@@ -149,7 +150,7 @@ def measure(effort: Effort) -> Result:
         "MB",
     )
     table = Table(f"Streams of a dashboard beside a node, {effort.seconds:g} s", headings, rows, tuple(notes))
-    return Result((table,), tuple(_budgets(effort.n, runs[effort.n])))
+    return Result((table,), tuple(_budgets(runs)))
 
 
 def _row(viewers: int, run: Run) -> tuple[float, ...]:
@@ -172,7 +173,12 @@ def _late(run: Run) -> int:
     return sum(late > LATE_S for late in run.late_s)
 
 
-def _budgets(viewers: int, run: Run) -> Iterator[Budget]:
+def _budgets(runs: Mapping[int, Run]) -> Iterator[Budget]:
+    none, some, viewers = runs
+    cpu = runs[some].cpu_percent - runs[none].cpu_percent
+    yield Budget(f"CPU of {some} streams", cpu, "% of a core", floor=CPU_PERCENT)
+    yield Budget(f"memory with {viewers} streams", runs[viewers].memory_mb, "MB", floor=MEMORY_MB)
+    run = runs[viewers]
     yield Budget(f"fires lost, {viewers} streams", run.lost, "", floor=0)
     yield Budget(f"fires late, {viewers} streams", _late(run), "", floor=0)
 

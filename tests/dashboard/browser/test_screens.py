@@ -124,6 +124,8 @@ def test_a_job_has_its_schedule_in_words_and_its_next_ten_instants(visit: Open) 
     assert instants.count() == 10
     assert all("02:00 Europe/Berlin" in text for text in instants.all_inner_texts())
     page.locator(".card", has_text="Policy in force").get_by_text("Forbid, at most 1 running").wait_for()
+    page = visit("/jobs/shop.in-the-gap")
+    page.locator(".card", has_text="Next instants").locator(".note", has_text="02:30").first.wait_for()
 
 
 def test_the_timeline_shows_all_instants_of_the_next_two_minutes(visit: Open) -> None:
@@ -160,6 +162,56 @@ def test_several_fires_run_again_after_a_dialog_that_says_how_many(visit: Open) 
     page.locator("dialog h2", has_text="Run 2 fires again").wait_for()
     confirm(page)
     page.locator(".toast", has_text="2 fires started again").wait_for()
+
+
+def test_fires_are_filtered_in_the_address_paged_and_killed_together(visit: Open, shop: Shop) -> None:
+    shop.push("shop.index.push_many([('page',)] * 60)")
+    page = visit("/fires?state=pending")
+    queue = page.get_by_role("textbox", name="queue")
+    queue.fill("db")
+    queue.press("Enter")
+    page.wait_for_url(re.compile(r"/fires\?(?=.*state=pending)(?=.*queue=db)"))
+    rows = page.locator("tbody tr")
+    rows.nth(49).wait_for()
+    assert rows.count() == 50
+    page.get_by_role("button", name="Older").click()
+    rows.nth(59).wait_for()
+    count = rows.count()
+    page.get_by_role("button", name=f"Select all {count}").click()
+    page.get_by_role("button", name=f"Kill {count}").click()
+    page.locator("dialog h2", has_text=f"Kill {count} fires").wait_for()
+    confirm(page, "too many")
+    page.locator(".toast", has_text=f"{count} fires being stopped").wait_for()
+    page.locator(".empty", has_text="No fire matches").wait_for()
+
+
+def test_times_are_shown_in_utc_or_local(visit: Open) -> None:
+    page = visit("/jobs/shop.backup", timezone_id="Asia/Tokyo")
+    first = page.locator(".card", has_text="Next instants").locator("li time").first
+    first.wait_for()
+    in_utc = first.inner_text()
+    page.get_by_role("button", name="UTC").click()
+    page.get_by_role("button", name="GMT+9").wait_for()
+    assert first.inner_text() != in_utc
+    page.keyboard.press("u")
+    page.get_by_role("button", name="UTC").wait_for()
+    assert first.inner_text() == in_utc
+
+
+def test_every_screen_and_the_actions_of_a_row_have_a_key(visit: Open) -> None:
+    page = visit("/")
+    page.locator(".verdict").wait_for()
+    for key, path in {"f": "fires", "q": "queues", "o": "nodes", "a": "audit", "j": "jobs"}.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(re.compile(f"/{path}$"))
+    page.locator("tbody tr").nth(1).wait_for()
+    for key in "jjk":
+        page.keyboard.press(key)
+    name = page.locator("tr:focus a.name").inner_text()
+    assert name == page.locator("tbody tr a.name").first.inner_text()
+    page.keyboard.press("r")
+    page.locator("dialog h2", has_text=f"Run {name} now").wait_for()
 
 
 def test_everything_works_with_the_keyboard(visit: Open) -> None:
