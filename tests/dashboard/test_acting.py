@@ -221,6 +221,9 @@ def test_arguments_that_do_not_fit_are_refused(
 def test_a_refusal_does_not_repeat_a_secret_in_the_audit(world: World) -> None:
     world.site().post("/api/jobs/shop.send/fire", {"args": '{"password": "hunter22",'})
     assert "bad arguments" in args_record(world) and "hunter22" not in args_record(world)
+    world.source = world.source._replace(hides_arguments=True)
+    world.site().post("/api/jobs/shop.send/fire", {"args": '["ana@example.org",'})
+    assert args_record(world) == "refused: bad arguments"
 
 
 def test_the_size_of_arguments_is_bounded(world: World) -> None:

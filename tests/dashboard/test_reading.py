@@ -39,7 +39,8 @@ def test_now_shows_jobs_marks_running_and_what_needs_attention(world: World) -> 
     assert found["marks"][running]["state"] == "running" and found["marks"][running]["attempts"][0][1] is None
     assert [row["fire"] for row in found["running"]] == [running] and found["running_count"] == 1
     assert {"what": "failing", "job": "shop.tick", "fire": failed}.items() <= found["attention"][0].items()
-    assert found["next"][0]["name"] == "shop.tick" and found["nodes"][0]["node"] == "host.1"
+    assert found["jobs"]["shop.tick"]["next_due_at"] and found["soon"]["shop.tick"][0][1] == 10
+    assert found["nodes"][0]["node"] == "host.1"
 
 
 def test_a_job_that_succeeded_since_is_not_failing(world: World) -> None:
@@ -304,7 +305,7 @@ def test_a_site_without_a_manifest_shows_what_the_store_knows(world: World) -> N
     world.run()
     world.source = world.source._replace(manifests={}, apps={})
     found = world.site().get("/api/now").json
-    assert found["jobs"]["shop.tick"]["schedule"] == "" and found["next"] == []
+    assert found["jobs"]["shop.tick"]["schedule"] == "" and found["soon"] == {}
     assert world.site().get("/api/jobs/shop.tick").json["fields"] == []
     assert world.store.find(Query(app="shop"))
 

@@ -21,6 +21,7 @@ WORDS = {
     "15 * * * *": "at minute 15 of every hour",
     "0 */2 * * *": "every 2 hours",
     "5 */6 * * *": "at 00:05, 06:05, 12:05 and 18:05 every day",
+    "0 1,3,5,6,7,8,9 * * *": "at minute 0 of hours 1, 3, 5, 6, 7, 8 and 9",
     "30 9-17 * * *": "every hour from 09:30 to 17:30",
     "*/5 9-17 * * MON-FRI": "every 5 minutes from 09:00 to 17:59 on Monday to Friday",
     "*/20 1,3,9 * * *": "every 20 minutes of hours 1, 3 and 9",

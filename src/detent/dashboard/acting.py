@@ -17,7 +17,7 @@ from detent.dashboard.fires import read_fire
 from detent.dashboard.gate import USER, Refusal, body_of
 from detent.dashboard.observer import Observer
 from detent.dashboard.source import in_thread
-from detent.dashboard.tasks import app_in_code, find_task, push_with
+from detent.dashboard.tasks import BadArguments, app_in_code, find_task, push_with
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.model import DEAD, Query
 from detent.rules.planning import manual_fire
@@ -84,8 +84,9 @@ class Acting:
         try:
             done = do(act)
         except (Refusal, DetentError) as error:
+            is_hidden = self._source.hides_arguments and isinstance(error, BadArguments)
             if not isinstance(error, StoreUnavailable):
-                self._record(act, f"refused: {error}")
+                self._record(act, f"refused: {'bad arguments' if is_hidden else error}")
             raise
         self._record(act, done.result)
         return done

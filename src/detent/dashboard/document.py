@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.dashboard.picture import JOBS_MAX, Picture
-from detent.dashboard.records import About, about, fire_entry, job_entry, mark, name_record
+from detent.dashboard.records import About, about, fire_entry, job_entry, mark
 from detent.model import Row
 from detent.views.formatting import iso
 from detent.views.lookup import find_job
@@ -99,10 +99,6 @@ class Screen:
                 "dead": sum(size.dead for size in picture.sizes.values()),
             },
             "attention": [*_attention(overview)][:ATTENTION_MAX],
-            "next": [
-                {**name_record(one.job), "due_at": iso(one.due_at), "paused": one.paused}
-                for one in overview.coming
-            ],
             "soon": picture.coming.soon(),
             "nodes": [node_record(node) for node in overview.nodes],
         }

@@ -51,6 +51,7 @@ COMMENT_S = 15.0  # a comment keeps an idle stream open
 RETRY_MS = 2_000
 NEXT_MAX = 100
 HOURS_MAX = 48
+ARGUMENTS = ("args", "enqueue.args", "request.body")  # fields of a definition
 KEEP_S = 2.0  # how long clients share an answer
 DIAGNOSIS_S = 60.0
 TALLY_S = 10.0
@@ -96,10 +97,8 @@ class Reading:
     async def jobs(self, request: Request) -> Response:
         check_names(request.query_params, ("app", "after", "limit"))
         view = await self._view(request)
-        after, limit = (
-            text_of(request.query_params, "after"),
-            number(request.query_params, "limit", 100, LIMIT_MAX),
-        )
+        after = text_of(request.query_params, "after")
+        limit = number(request.query_params, "limit", 100, LIMIT_MAX)
         names = [name for name in view.picture.jobs() if name > after]
         page = names[:limit]
         found = await self._job_entries(view, page)
@@ -148,9 +147,7 @@ class Reading:
         mask, hides = self._source.mask, self._source.hides_arguments
         found = []
         for field, value in job_fields(job):
-            is_hidden = field.startswith("env.") or (
-                hides and field in ("args", "enqueue.args", "request.body")
-            )
+            is_hidden = field.startswith("env.") or (hides and field in ARGUMENTS)
             found.append([field, MASKED if is_hidden else mask.text(value)])
         return found
 
@@ -158,10 +155,8 @@ class Reading:
 
     async def fires(self, request: Request) -> Response:
         app = await self._app(request)
-        query, node = (
-            fires_query(request.query_params, app, clock.now()),
-            text_of(request.query_params, "node"),
-        )
+        query = fires_query(request.query_params, app, clock.now())
+        node = text_of(request.query_params, "node")
         found = await in_thread(self._source.store.find, query)
         rows = [row for row in found if not node or node in (row.node, *(one.node for one in row.attempts))]
         return JSONResponse({"fires": [fire_entry(row) for row in rows], "before": cursor(found.before)})

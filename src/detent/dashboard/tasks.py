@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 TASKS_MAX = 200
 
 
+class BadArguments(Refusal):
+    """Arguments that do not fit; the error may repeat a part of them."""
+
+
 def app_in_code(source: Source, name: str) -> Detent:
     """The app of this name.  Only an app in code has the secrets of its messages."""
     if name not in source.apps:
@@ -69,7 +73,7 @@ def push_with(source: Source, name: str, text: str) -> tuple[str, str]:
         arguments = read_arguments(text or "[]")
         key = _pushing(task, _job(source, name)).push_many([arguments])[0].key
     except ArgumentsError as error:
-        raise Refusal(400, str(error)) from None
+        raise BadArguments(400, str(error)) from None
     shown = json.dumps(masked_arguments(source, f"{app_of(name)}.{task.name}", arguments), ensure_ascii=False)
     return key, "" if source.hides_arguments else shown
 
