@@ -9,6 +9,7 @@ import claims
 import cold_start
 import commands
 import dashboard_queries
+import dashboard_viewers
 import fleet
 import load
 import memory
@@ -27,6 +28,7 @@ BENCHES = {
         callables,
         claims,
         dashboard_queries,
+        dashboard_viewers,
         fleet,
         load,
         memory,

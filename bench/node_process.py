@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -42,13 +42,20 @@ class Hasty(Exception):
 
 
 class NodeProcess:
-    def __init__(self, directory: Path, manifest: dict[str, Any], env: dict[str, str], store: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        manifest: dict[str, Any],
+        env: dict[str, str],
+        store: str,
+        further: Sequence[str],
+    ) -> None:
         self.directory = directory
         self.database, self.log = directory / "detent.db", directory / "log"
         file = directory / "detent.json"
         file.write_text(json.dumps(manifest))
         url = store or f"sqlite:///{self.database}"
-        words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", url]
+        words = [sys.executable, "-m", "detent", "run", "-f", str(file), "--store", url, *further]
         with self.log.open("ab") as log:  # append mode, so that a long benchmark can truncate it
             self._process = subprocess.Popen(
                 words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
@@ -114,11 +121,14 @@ class NodeProcess:
 
 @contextmanager
 def node(
-    manifest: dict[str, Any], env: dict[str, str] | None = None, store: str = ""
+    manifest: dict[str, Any],
+    env: dict[str, str] | None = None,
+    store: str = "",
+    further: Sequence[str] = (),  # words of the command line
 ) -> Iterator[NodeProcess]:
     """Run a node in a temporary directory, on a SQLite file there or on the given store."""
     with tempfile.TemporaryDirectory(prefix="detent-bench-") as directory:
-        process = NodeProcess(Path(directory), manifest, env or environment(), store)
+        process = NodeProcess(Path(directory), manifest, env or environment(), store, further)
         try:
             yield process
         finally:

@@ -1,10 +1,11 @@
 """The routes that change something: what each does, its audit record and its event."""
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.dashboard.world import READER, World
+from tests.dashboard.world import READER, World, add_jobs_of_tasks, sqlite_url
 
 from detent.dashboard import audit
 from detent.dashboard.asked import KEYS_MAX
@@ -154,3 +155,86 @@ def test_the_audit_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_reason_cannot_break_a_line_or_a_log(world: World) -> None:
     world.site().post("/api/jobs/shop.tick/pause", {"reason": "a\nb\x1b[31m <script>"})
     assert newest(world)["reason"] == "a b�[31m <script>"
+
+
+# Arguments.
+
+
+def args_record(world: World) -> str:
+    return str(newest(world)["result"])
+
+
+def test_a_task_runs_with_arguments_that_are_masked_in_the_audit(world: World) -> None:
+    site = world.site()
+    answer = site.post("/api/jobs/shop.send/fire", {"args": '["ana@example.org", "hunter22"]'})
+    assert answer.status == 201
+    stored = row(world, answer.json["fire"]).fire
+    assert stored.origin == "push" and '["ana@example.org","hunter22"]' in stored.payload
+    assert args_record(world) == f'{stored.key} with ["ana@example.org", "***"]'
+    assert site.get(path(stored.key, "").removesuffix("/")).json["arguments"] == ["ana@example.org", "***"]
+    world.source = world.source._replace(hides_arguments=True)
+    hidden = world.site().post("/api/jobs/shop.send/fire", {"args": '{"to": "ana@example.org"}'}).json["fire"]
+    assert args_record(world) == hidden
+
+
+def test_a_job_whose_function_is_a_task_takes_arguments(tmp_path: Path) -> None:
+    world = World(sqlite_url(tmp_path), add_jobs_of_tasks)
+    site = world.site()
+    for name, queue in (("shop.remind", "mail^high"), ("shop.send-daily", "mail")):
+        assert site.get(f"/api/jobs/{name}").json["takes"] == ["to", "password"]
+        answer = site.post(f"/api/jobs/{name}/fire", {"args": '{"to": "ana@example.org"}'})
+        fire = row(world, answer.json["fire"]).fire
+        assert (fire.job, fire.queue) == ("shop.send", queue)
+        assert row(world, site.post(f"/api/jobs/{name}/fire").json["fire"]).fire.job == name
+    assert site.get("/api/jobs/shop.tick").json["takes"] is None
+    assert site.get("/api/queues").json["tasks"] == [
+        {"name": "shop.send", "queue": "mail", "takes": ["to", "password"]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "status", "error"),
+    [
+        ("shop.send", "[", 400, 'bad arguments "[": not JSON'),
+        ("shop.send", '"a"', 400, "a list by position"),
+        ("shop.send", "[NaN]", 400, "NaN is not a JSON number"),
+        ("shop.send", "[" * 10_000, 400, "bad arguments"),
+        ("shop.send", '{"to": "a", "to": "b"}', 400, "a field is there twice"),
+        ("shop.send", "", 400, "missing a required argument: 'to'"),
+        ("shop.send", "[5]", 400, 'the argument "to" is of type int'),
+        ("shop.send", '{"self": 1, "to": "a"}', 400, "got an unexpected keyword argument 'self'"),
+        ("shop.send", ["a"], 400, "bad args: use a text"),
+        ("shop.tick", "[1]", 409, "runs with the arguments of its definition only"),
+        ("shop.gone", "[1]", 409, "is disabled"),
+        ("shop.sent", "[1]", 409, "arguments of its definition"),
+        ("other.send", "[1]", 404, "no app"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    world: World, name: str, args: object, status: int, error: str
+) -> None:
+    answer = world.site().post(f"/api/jobs/{name}/fire", {"args": args})
+    assert answer.status == status and error in answer.json["error"]
+    assert world.store.find(Query(app="shop", origins=("push",))) == []
+
+
+def test_a_refusal_does_not_repeat_a_secret_in_the_audit(world: World) -> None:
+    world.site().post("/api/jobs/shop.send/fire", {"args": '{"password": "hunter22",'})
+    assert "bad arguments" in args_record(world) and "hunter22" not in args_record(world)
+    world.source = world.source._replace(hides_arguments=True)
+    world.site().post("/api/jobs/shop.send/fire", {"args": '["ana@example.org",'})
+    assert args_record(world) == "refused: bad arguments"
+
+
+def test_the_size_of_arguments_is_bounded(world: World) -> None:
+    answer = world.site().post("/api/jobs/shop.send/fire", {"args": f'["{"x" * 70_000}"]'})
+    assert answer.status == 400 and "longer than 65536 bytes" in answer.json["error"]
+
+
+def test_without_the_app_in_code_nothing_takes_arguments(tmp_path: Path) -> None:
+    world = World(sqlite_url(tmp_path), add_jobs_of_tasks)
+    world.source = world.source._replace(apps={})
+    answer = world.site().post("/api/jobs/shop.send-daily/fire", {"args": '["a"]'})
+    assert answer.status == 409 and "detent dashboard module:app" in answer.json["error"]
+    assert world.site().get("/api/jobs/shop.send-daily").json["takes"] is None
+    assert world.site().get("/api/queues").json["tasks"] == []

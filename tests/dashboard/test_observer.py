@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.dashboard.world import Counting, Site, Stream, World, applied, run, sqlite_url
+from tests.dashboard.world import Answer, Counting, Site, Stream, World, applied, run, sqlite_url
 from tests.equipment.redis_server import RedisServer
 
 from detent import clock
@@ -74,6 +74,31 @@ def test_fifty_viewers_cost_the_store_what_one_costs(counted: tuple[World, Count
     assert calls.total() <= CALLS_S * (spent_s + 1), calls
     assert {*store.calls} <= READS, "an observer only reads"
     assert len({one["version"].partition(".")[0] for one in first}) == 1, "all see the same document"
+
+
+def test_a_stream_too_many_is_refused_and_has_room_after_another_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observers, "VIEWERS_MAX", 2)
+    site = world.site()
+
+    async def crowd() -> tuple[Answer, Answer]:
+        first, second = await opened(site), await opened(site)
+        refused = await site.ask("GET", "/api/events")
+        assert (await site.ask("GET", "/api/now")).status == 200, "it can poll"
+        await first.close()
+        third = await site.ask("GET", "/api/events")
+        await second.close()
+        return refused, third
+
+    refused, third = run(crowd())
+    assert refused.status == 503 and "2 streams are open already" in refused.json["error"]
+    assert third.status == 200
+
+
+def test_streams_leave_half_of_the_files_to_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observers, "getrlimit", lambda kind: (256, 4096))
+    assert observers.viewers_max() == 128
 
 
 def test_the_first_look_is_bounded(counted: tuple[World, Counting]) -> None:

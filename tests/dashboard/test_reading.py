@@ -39,7 +39,8 @@ def test_now_shows_jobs_marks_running_and_what_needs_attention(world: World) -> 
     assert found["marks"][running]["state"] == "running" and found["marks"][running]["attempts"][0][1] is None
     assert [row["fire"] for row in found["running"]] == [running] and found["running_count"] == 1
     assert {"what": "failing", "job": "shop.tick", "fire": failed}.items() <= found["attention"][0].items()
-    assert found["next"][0]["name"] == "shop.tick" and found["nodes"][0]["node"] == "host.1"
+    assert found["jobs"]["shop.tick"]["next_due_at"] and found["soon"]["shop.tick"][0][1] == 10
+    assert found["nodes"][0]["node"] == "host.1"
 
 
 def test_a_job_that_succeeded_since_is_not_failing(world: World) -> None:
@@ -68,7 +69,7 @@ def test_a_job_has_its_definition_its_policy_and_what_one_can_do(world: World) -
     found = world.site().get("/api/jobs/shop.backup").json
     assert found["description"] == "dump the database" and found["timezone"] == "Europe/Berlin"
     assert ["schedule", "0 2 * * * Europe/Berlin"] in found["fields"] and found["policy"]["max_attempts"] == 1
-    assert found["can"] == ["fire", "pause"]
+    assert found["words"] == "at 02:00 every day (Europe/Berlin)" and found["can"] == ["fire", "pause"]
     assert world.site(READER).get("/api/jobs/shop.backup").json["can"] == []
     assert world.site().get("/api/jobs/shop.gone").json["can"] == ["pause"]
 
@@ -304,7 +305,7 @@ def test_a_site_without_a_manifest_shows_what_the_store_knows(world: World) -> N
     world.run()
     world.source = world.source._replace(manifests={}, apps={})
     found = world.site().get("/api/now").json
-    assert found["jobs"]["shop.tick"]["schedule"] == "" and found["next"] == []
+    assert found["jobs"]["shop.tick"]["schedule"] == "" and found["soon"] == {}
     assert world.site().get("/api/jobs/shop.tick").json["fields"] == []
     assert world.store.find(Query(app="shop"))
 

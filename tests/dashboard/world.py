@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from detent import Detent, clock
-from detent.dashboard.auth import User, Who
+from detent.dashboard.auth import User
 from detent.dashboard.site import site
 from detent.dashboard.source import Source
 from detent.messages.masking import Mask
@@ -38,6 +38,12 @@ def make_app(url: str) -> Detent:
     return app
 
 
+def add_jobs_of_tasks(app: Detent) -> None:
+    task = app.task_named("send")
+    app.job("0 4 * * *", name="remind", args=["all"], enqueue={"priority": "high"})(task)
+    app.job("0 5 * * *", name="send-daily", args=["all"])(task)
+
+
 def tick() -> None: ...
 def backup() -> None: ...
 def gone() -> None: ...
@@ -50,14 +56,15 @@ def send(to: str, password: str = "") -> None:
 class World:
     """The app on a store, with a hand that does the work of a node."""
 
-    def __init__(self, url: str, store: Store | None = None, who: Who | None = None) -> None:
+    def __init__(self, url: str, declare: Callable[[Detent], None] = lambda app: None) -> None:
         self.app = make_app(url)
+        declare(self.app)
         self.store = self.app.open_store()
         self.manifest = self.app.manifest()
         self.jobs = {job.name: job for job in self.manifest.jobs}
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.source = Source(
-            store=store or self.store,
+            store=self.store,
             url=url,
             mask=Mask(),
             manifests={"shop": self.manifest},

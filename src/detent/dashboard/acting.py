@@ -10,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from detent import clock
-from detent.dashboard.asked import check_names, keys_of, reason_of, until_of
+from detent.dashboard.asked import args_of, check_names, keys_of, reason_of, until_of
 from detent.dashboard.audit import write_audit
 from detent.dashboard.auth import User
 from detent.dashboard.fires import read_fire
 from detent.dashboard.gate import USER, Refusal, body_of
 from detent.dashboard.observer import Observer
 from detent.dashboard.source import in_thread
+from detent.dashboard.tasks import BadArguments, app_in_code, find_task, push_with
 from detent.errors import DetentError, StoreUnavailable, UsageError
 from detent.model import DEAD, Query
 from detent.rules.planning import manual_fire
@@ -30,7 +31,7 @@ from detent.views.nodes import require_served
 from detent.views.pauses import Pause, find_pauses, pause_record
 
 TOKEN_BYTES = 4
-FIELDS = {"pause": ("until",), "retry": ("keys",), "forget": ("keys",)}
+FIELDS = {"fire": ("args",), "pause": ("until",), "retry": ("keys",), "forget": ("keys",)}
 RESULT_MAX = 200  # characters of a result in the audit record
 
 
@@ -83,22 +84,32 @@ class Acting:
         try:
             done = do(act)
         except (Refusal, DetentError) as error:
+            is_hidden = self._source.hides_arguments and isinstance(error, BadArguments)
             if not isinstance(error, StoreUnavailable):
-                self._record(act, f"refused: {error}")
+                self._record(act, f"refused: {'bad arguments' if is_hidden else error}")
             raise
         self._record(act, done.result)
         return done
 
     def _record(self, act: Act, result: str) -> None:
         fields = {"user": act.user.name, "action": act.action, "subject": act.subject[:RESULT_MAX]}
-        fields |= {"reason": act.reason, "result": printable(result)[:RESULT_MAX]}
+        said = self._source.mask.text(printable(result))  # an error may repeat what the user typed
+        fields |= {"reason": act.reason, "result": said[:RESULT_MAX]}
         self._source.emit("operated", app=act.app, **fields)
         write_audit(self._source.store, act.app, fields)
 
     # Jobs.
 
     def _fire(self, act: Act) -> Done:
-        return self._start(act, act.subject)
+        """Run a job as it is defined or, with arguments, push a message of its task."""
+        text, manifest = args_of(act.body), self._source.manifests.get(act.app)
+        is_job = manifest is not None and act.subject.partition("/")[0] in manifest.canonical
+        if not text and (is_job or find_task(self._source, act.subject) is None):
+            return self._start(act, act.subject)
+        if manifest and is_job:
+            job_of(manifest, act.subject)  # refuses a disabled job
+        key, shown = push_with(self._source, act.subject, text)
+        return Done({"fire": key}, f"{key} with {shown}" if shown else key, 201)
 
     def _start(self, act: Act, name: str) -> Done:
         context = self._source.context(act.app)
@@ -171,13 +182,7 @@ class Acting:
         return Done({"retried": retried, "errors": errors}, result)
 
     def _push_again(self, act: Act, queue: str, key: str) -> str:
-        if act.app not in self._source.apps:
-            raise Refusal(
-                409,
-                "only the app in code can sign a message again: start the dashboard with it,"
-                " as `detent dashboard module:app`",
-            )
-        handles = self._source.apps[act.app].queue(queue).retry(key)
+        handles = app_in_code(self._source, act.app).queue(queue).retry(key)
         if not handles:
             raise UsageError(f"{quote(key[:120])} was retried already")
         return handles[0].key

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
+from detent.app.queue.arguments import AS_JSON
 from detent.dashboard.gate import Refusal
 from detent.errors import UsageError
 from detent.model import Kind, Origin, Place, Query, State
@@ -113,6 +114,14 @@ def reason_of(body: Mapping[str, Any]) -> str:
     if not isinstance(reason, str) or len(reason) > REASON_MAX:
         raise Refusal(400, f"bad reason: use a text of at most {REASON_MAX} characters")
     return printable(reason)
+
+
+def args_of(body: Mapping[str, Any]) -> str:
+    """The arguments as JSON text; "" if none are given."""
+    text = body.get("args") or ""
+    if not isinstance(text, str):
+        raise Refusal(400, f"bad args: use a text with {AS_JSON}")
+    return text.strip()
 
 
 def keys_of(body: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.dashboard.picture import JOBS_MAX, Picture
-from detent.dashboard.records import About, about, fire_entry, job_entry, mark, name_record
+from detent.dashboard.records import About, about, fire_entry, job_entry, mark
 from detent.model import Row
 from detent.views.formatting import iso
 from detent.views.lookup import find_job
@@ -26,7 +26,7 @@ from detent.views.status import (
 )
 
 WINDOWS_S = (600, 3_600, 86_400)
-SIZE_MAX = 280_000  # bytes of a whole document, about
+SIZE_MAX = 260_000  # bytes of a whole document without the coming instants, about
 JOB_SIZE, MARK_SIZE, CELL_SIZE = 420, 180, 50  # bytes of each, about
 NEXT_MAX = 20
 RUNNING_SHOWN_MAX = 100
@@ -99,10 +99,7 @@ class Screen:
                 "dead": sum(size.dead for size in picture.sizes.values()),
             },
             "attention": [*_attention(overview)][:ATTENTION_MAX],
-            "next": [
-                {**name_record(one.job), "due_at": iso(one.due_at), "paused": one.paused}
-                for one in overview.coming
-            ],
+            "soon": picture.coming.soon(),
             "nodes": [node_record(node) for node in overview.nodes],
         }
 

@@ -9,6 +9,7 @@ from detent.dashboard.asked import TEXT_MAX
 from detent.dashboard.gate import Refusal
 from detent.dashboard.records import can_change, fire_entry
 from detent.dashboard.source import Source
+from detent.dashboard.tasks import masked_arguments
 from detent.messages.strict_json import decode
 from detent.model import Fire, Outcome, Query, Row
 from detent.rules.chains import Followers, predecessor_of
@@ -59,7 +60,7 @@ def arguments_of(fire: Fire, source: Source) -> Any:
         args = decode(fire.payload)["args"]
     except (ValueError, TypeError, KeyError):
         return None
-    return source.mask.fields({"arguments": args})["arguments"]
+    return masked_arguments(source, fire.job, args)
 
 
 def _cause(fire: Fire) -> str | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Any, NamedTuple
 
 from detent import clock
@@ -142,11 +143,16 @@ class Observer:
         self._polled[watched] = clock.monotonic() + POLLED_S
         return await self._first(watched, since)
 
-    @asynccontextmanager
-    async def viewing(self, watched: Watched) -> AsyncIterator[None]:
+    @contextmanager
+    def viewing(self, watched: Watched) -> Iterator[None]:
         """Count a stream as a viewer."""
-        if sum(self._streams.values()) >= VIEWERS_MAX:
-            raise Refusal(503, f"{VIEWERS_MAX} pages are open already: close some")
+        most = viewers_max()
+        if sum(self._streams.values()) >= most:
+            raise Refusal(
+                503,
+                f"{most:,} streams are open already, the most of one process ({VIEWERS_MAX:,}, or half of its"
+                " `ulimit -n`): close some pages, poll api/now instead, or start another `detent dashboard`",
+            )
         self._streams[watched] = self._streams.get(watched, 0) + 1
         try:
             yield
@@ -289,6 +295,12 @@ class Observer:
             age_s = round(clock.monotonic() - view.good_at, 1)
             found["stale"] = {"age_s": age_s, "error": view.error}
         return found
+
+
+def viewers_max() -> int:
+    """Streams take at most half of the files that this process may open: a node beside it needs some, too."""
+    files, _ = getrlimit(RLIMIT_NOFILE)
+    return VIEWERS_MAX if files == RLIM_INFINITY else min(VIEWERS_MAX, files // 2)
 
 
 def options_of(query: Mapping[str, str]) -> tuple[str, int]:

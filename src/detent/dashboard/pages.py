@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from html import escape
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -16,7 +15,8 @@ from detent.dashboard.gate import USER, Refusal
 from detent.dashboard.observer import Observer
 from detent.text import quote
 
-SUFFIXES = {
+STATIC = Path(__file__).with_name("static")
+KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -31,10 +31,21 @@ class File(NamedTuple):
     tag: str
 
 
+def read_files() -> dict[str, File]:
+    """The files by their path below `static`."""
+    found = {}
+    for path in STATIC.rglob("*"):
+        if kind := KINDS.get(path.suffix):
+            content = path.read_bytes()
+            tag = f'"{sha256(content).hexdigest()[:16]}"'
+            found[path.relative_to(STATIC).as_posix()] = File(kind, content, tag)
+    return found
+
+
 class Pages:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._files = {name: _file(name, content) for name, content in _contents(_static(), "")}
+        self._files = read_files()
 
     async def page(self, request: Request) -> Response:
         user, apps = request.scope[USER], self._observer.apps
@@ -58,26 +69,3 @@ class Pages:
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
         return Response(file.content, media_type=file.kind, headers=headers)
-
-
-def _static() -> Traversable:
-    return resources.files("detent.dashboard") / "static"
-
-
-def _contents(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
-    for one in folder.iterdir():
-        if one.is_dir():
-            found += _contents(one, f"{prefix}{one.name}/")
-        elif _suffix(one.name) in SUFFIXES:
-            found.append((prefix + one.name, one.read_bytes()))
-    return found
-
-
-def _file(name: str, content: bytes) -> File:
-    tag = f'"{sha256(content).hexdigest()[:16]}"'
-    return File(SUFFIXES[_suffix(name)], content, tag)
-
-
-def _suffix(name: str) -> str:
-    return "." + name.rpartition(".")[2]

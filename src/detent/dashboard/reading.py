@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from detent import clock
 from detent.dashboard.asked import (
@@ -29,10 +31,12 @@ from detent.dashboard.queues import dead_entry, read_queues
 from detent.dashboard.records import fire_entry, job_details, job_policy
 from detent.dashboard.shared import Shared
 from detent.dashboard.source import in_thread
+from detent.dashboard.tasks import find_task, task_entries
 from detent.errors import DetentError
 from detent.messages.masking import MASKED
 from detent.model import DEAD, Query
 from detent.rules.rates import with_priorities
+from detent.schedules.words import words_of
 from detent.stores.base import app_of
 from detent.stores.registry import promise_of
 from detent.text import quote
@@ -47,6 +51,7 @@ COMMENT_S = 15.0  # a comment keeps an idle stream open
 RETRY_MS = 2_000
 NEXT_MAX = 100
 HOURS_MAX = 48
+ARGUMENTS = ("args", "enqueue.args", "request.body")  # fields of a definition
 KEEP_S = 2.0  # how long clients share an answer
 DIAGNOSIS_S = 60.0
 TALLY_S = 10.0
@@ -76,29 +81,24 @@ class Reading:
         since = request.headers.get("last-event-id") or request.query_params.get("since") or None
 
         async def stream(version: str | None = since) -> AsyncIterator[str]:
-            async with self._observer.viewing(watched):
-                yield f"retry: {RETRY_MS}\n\n"
-                while True:
-                    found = await self._observer.after(watched, version, COMMENT_S)
-                    if found is None:
-                        yield ": idle\n\n"
-                    else:
-                        version = found[0]
-                        yield f"id: {version}\ndata: {found[1]}\n\n"
+            yield f"retry: {RETRY_MS}\n\n"
+            while True:
+                found = await self._observer.after(watched, version, COMMENT_S)
+                if found is None:
+                    yield ": idle\n\n"
+                else:
+                    version = found[0]
+                    yield f"id: {version}\ndata: {found[1]}\n\n"
 
-        return StreamingResponse(
-            stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
-        )
+        return _Stream(stream(), self._observer.viewing(watched))
 
     # Jobs.
 
     async def jobs(self, request: Request) -> Response:
         check_names(request.query_params, ("app", "after", "limit"))
         view = await self._view(request)
-        after, limit = (
-            text_of(request.query_params, "after"),
-            number(request.query_params, "limit", 100, LIMIT_MAX),
-        )
+        after = text_of(request.query_params, "after")
+        limit = number(request.query_params, "limit", 100, LIMIT_MAX)
         names = [name for name in view.picture.jobs() if name > after]
         page = names[:limit]
         found = await self._job_entries(view, page)
@@ -108,15 +108,18 @@ class Reading:
         name, view = await self._job(request)
         entry = (await self._job_entries(view, [name]))[0]
         picture, manifest = view.picture, view.picture.manifest
-        base, fields, policy = name.partition("/")[0], [], None
+        base, fields, policy, words = name.partition("/")[0], [], None, ""
         if manifest and base in manifest.canonical:
             fields = [*self._fields(canonical_job(manifest, base))]
             job = next((job for job in manifest.jobs if job.name == base), None)
-            policy = job_policy(job) if job else None
+            policy, words = (job_policy(job), words_of(job.schedule)) if job else (None, "")
         is_known = manifest is not None and base in manifest.canonical and base not in manifest.disabled
         can = [*(["fire"] if is_known else []), "resume" if name in picture.pauses else "pause"]
         can = can if request.scope[USER].role == "operate" else []
-        details = {"fields": fields, "policy": policy, "nodes": picture.holders(name), "can": can}
+        task = find_task(self._source, name) if can else None
+        takes = task.parameters.names if task else None
+        details = {"words": words, "fields": fields, "policy": policy, "takes": takes}
+        details |= {"nodes": picture.holders(name), "can": can}
         return JSONResponse(entry | details)
 
     async def next(self, request: Request) -> Response:
@@ -144,9 +147,7 @@ class Reading:
         mask, hides = self._source.mask, self._source.hides_arguments
         found = []
         for field, value in job_fields(job):
-            is_hidden = field.startswith("env.") or (
-                hides and field in ("args", "enqueue.args", "request.body")
-            )
+            is_hidden = field.startswith("env.") or (hides and field in ARGUMENTS)
             found.append([field, MASKED if is_hidden else mask.text(value)])
         return found
 
@@ -154,10 +155,8 @@ class Reading:
 
     async def fires(self, request: Request) -> Response:
         app = await self._app(request)
-        query, node = (
-            fires_query(request.query_params, app, clock.now()),
-            text_of(request.query_params, "node"),
-        )
+        query = fires_query(request.query_params, app, clock.now())
+        node = text_of(request.query_params, "node")
         found = await in_thread(self._source.store.find, query)
         rows = [row for row in found if not node or node in (row.node, *(one.node for one in row.attempts))]
         return JSONResponse({"fires": [fire_entry(row) for row in rows], "before": cursor(found.before)})
@@ -190,7 +189,8 @@ class Reading:
         view = await self._view(request)
         picture, store = view.picture, self._source.store
         make = lambda: in_thread(read_queues, store, picture)  # noqa: E731
-        return JSONResponse(await self._shared.get(("queues", picture.app), KEEP_S, make))
+        found = await self._shared.get(("queues", picture.app), KEEP_S, make)
+        return JSONResponse(found | {"tasks": task_entries(self._source, picture.app)})
 
     async def dead(self, request: Request) -> Response:
         query = request.query_params
@@ -277,6 +277,19 @@ class Reading:
         if name not in view.picture.jobs():
             raise Refusal(404, f"no job {quote(name[:80])}: write its whole name, app.job")
         return name, view
+
+
+class _Stream(StreamingResponse):
+    """A stream of events, which counts as a viewer while it is sent.  One too many is refused before it
+    begins."""
+
+    def __init__(self, events: AsyncIterator[str], viewing: AbstractContextManager[None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._viewing = viewing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._viewing:
+            await super().__call__(scope, receive, send)
 
 
 def _finite(value: float | None) -> float | str | None:

@@ -21,6 +21,11 @@ LETTERS: Mapping[Kind, str] = {
 }  # fmt: skip
 
 
+POLICY = (
+    "concurrency", "max_running", "timeout_s", "catch_up", "start_deadline_s", "on_lost", "late_after_s",
+)  # fmt: skip
+
+
 class About(NamedTuple):
     """What the manifest says about a job."""
 
@@ -50,10 +55,6 @@ def about(manifest: Manifest | None, name: str) -> About:
         enabled=base not in manifest.disabled,
         is_chained="after" in job,
     )
-
-
-def name_record(name: str) -> dict[str, Any]:
-    return {**names_record(name), "name": name}
 
 
 def job_entry(picture: Picture, name: str, known: About, wrong: Mapping[str, str]) -> dict[str, Any]:
@@ -88,7 +89,8 @@ def job_entry(picture: Picture, name: str, known: About, wrong: Mapping[str, str
 
 def job_details(name: str, known: About) -> dict[str, Any]:
     return {
-        **name_record(name),
+        **names_record(name),
+        "name": name,
         "description": known.description,
         "tags": [*known.tags],
         "schedules": [*known.schedules],
@@ -170,13 +172,4 @@ def can_change(row: Row, is_retried: bool, jobs: Collection[str]) -> list[str]:
 def job_policy(job: Job) -> dict[str, Any]:
     """The policy in force, with its defaults."""
     policy = job.policy
-    names = (
-        "concurrency",
-        "max_running",
-        "timeout_s",
-        "catch_up",
-        "start_deadline_s",
-        "on_lost",
-        "late_after_s",
-    )
-    return {name: getattr(policy, name) for name in names} | {"max_attempts": policy.retries.max_attempts}
+    return {name: getattr(policy, name) for name in POLICY} | {"max_attempts": policy.retries.max_attempts}

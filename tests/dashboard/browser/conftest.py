@@ -15,7 +15,7 @@ from tests.equipment.fleet import PATIENCE_S, SOURCES, wait_for
 from tests.equipment.redis_server import RedisServer, free_port
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 BROWSERS = ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
@@ -124,7 +124,7 @@ def visit(browser: Browser, shop: Shop) -> Iterator[Open]:
     """Open a page of the dashboard: visit("/jobs", color_scheme="dark").  `before` gets the empty page.
 
     The test fails if the console reports an error (a violation of the CSP or of Trusted Types is one), a
-    script raises, or a request goes to another origin.
+    script raises, or a request goes to another origin.  Only errors with the text `expected` are allowed.
     """
     complaints: list[str] = []
     contexts: list[BrowserContext] = []
@@ -134,12 +134,20 @@ def visit(browser: Browser, shop: Shop) -> Iterator[Open]:
             complaints.append(f"request to another origin: {request.url}")
 
     def open_page(
-        path: str, base: str = "", before: Callable[[Page], None] | None = None, **settings: Any
+        path: str,
+        base: str = "",
+        before: Callable[[Page], None] | None = None,
+        expected: str = "\0",
+        **settings: Any,
     ) -> Page:
+        def watch_console(said: ConsoleMessage) -> None:
+            if said.type == "error" and expected not in said.text:
+                complaints.append(said.text)
+
         context = browser.new_context(**{"viewport": {"width": 1360, "height": 800}, **settings})
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("console", watch_console)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", watch_request)
         if before:

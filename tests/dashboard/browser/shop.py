@@ -33,10 +33,21 @@ def backup() -> None:
     """Paused by a test."""
 
 
+@app.job("30 2 28 3 *", timezone="Europe/Berlin")
+def in_the_gap() -> None:
+    """In some years the clock skips this time: on the last Sunday of March."""
+
+
 @app.task(queue="mail", max_retries=0)
 def send(to: str) -> None:
     if "@" not in to:
         raise ValueError(f"no address: {to}")
+
+
+@app.job(NEVER, args=["all@example.org"])
+@app.task(queue="mail")
+def remind(to: str) -> None:
+    print("reminded", to)
 
 
 @app.task(queue="db")

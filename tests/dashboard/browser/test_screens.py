@@ -83,6 +83,59 @@ def test_a_running_fire_shows_its_output_and_is_killed(visit: Open) -> None:
     page.locator(".card .out", has_text="cancelled").first.wait_for()
 
 
+def test_a_job_runs_with_arguments_which_the_server_checks(visit: Open) -> None:
+    page = visit("/jobs/shop.remind", expected="status of 400")
+    page.get_by_role("button", name="Run now").click()
+    arguments = page.locator("dialog textarea[name=args]")
+    arguments.fill('["ana@example.org"')
+    page.locator("dialog button.main").click()
+    page.locator("dialog .error", has_text="not JSON").wait_for()
+    arguments.fill("[5]")
+    page.locator("dialog button.main").click()
+    page.locator("dialog .error", has_text='the argument "to" is of type int').wait_for()
+    arguments.fill('{"to": "ana@example.org"}')
+    confirm(page, "she asked")
+    page.locator(".toast").get_by_role("link", name="Open").click()
+    page.locator(".facts dd", has_text='{"to":"ana@example.org"}').wait_for()
+    page.locator(".output pre", has_text="reminded ana@example.org").wait_for()
+    page.get_by_role("link", name="Audit").click()
+    page.locator("tr", has_text="she asked").get_by_text("ana@example.org").wait_for()
+
+
+def test_a_task_runs_with_arguments_and_a_dead_message_is_retried_from_its_page(visit: Open) -> None:
+    page = visit("/queues")
+    task = page.locator(".card", has_text="Tasks").locator("li", has_text="send")
+    task.get_by_role("button", name="Run").click()
+    page.locator("dialog textarea").fill('["no one"]')
+    confirm(page)
+    page.locator(".toast").get_by_role("link", name="Open").click()
+    page.locator(".out.bad", has_text="failed").first.wait_for()
+    dead = page.url
+    page.get_by_role("button", name="Retry").click()
+    confirm(page)
+    page.wait_for_url(lambda url: url != dead)
+
+
+def test_a_job_has_its_schedule_in_words_and_its_next_ten_instants(visit: Open) -> None:
+    page = visit("/jobs/shop.backup")
+    page.locator(".words", has_text="Runs at 02:00 every day (Europe/Berlin).").wait_for()
+    instants = page.locator(".card", has_text="Next instants").locator("li")
+    instants.nth(9).wait_for()
+    assert instants.count() == 10
+    assert all("02:00 Europe/Berlin" in text for text in instants.all_inner_texts())
+    page.locator(".card", has_text="Policy in force").get_by_text("Forbid, at most 1 running").wait_for()
+    page = visit("/jobs/shop.in-the-gap")
+    page.locator(".card", has_text="Next instants").locator(".note", has_text="02:30").first.wait_for()
+
+
+def test_the_timeline_shows_all_instants_of_the_next_two_minutes(visit: Open) -> None:
+    page = visit("/jobs/shop.tick")
+    rings = page.locator(".tl svg circle.m-next")
+    rings.nth(9).wait_for(state="attached")
+    places = sorted(float(ring.get_attribute("cx") or 0) for ring in rings.all())
+    assert places[-1] - places[0] > 100  # pixels
+
+
 def test_dead_letters_are_retried_and_forgotten(visit: Open) -> None:
     page = visit("/")
     page.locator(".stats a.warn", has_text="dead letters").click()
@@ -109,6 +162,56 @@ def test_several_fires_run_again_after_a_dialog_that_says_how_many(visit: Open) 
     page.locator("dialog h2", has_text="Run 2 fires again").wait_for()
     confirm(page)
     page.locator(".toast", has_text="2 fires started again").wait_for()
+
+
+def test_fires_are_filtered_in_the_address_paged_and_killed_together(visit: Open, shop: Shop) -> None:
+    shop.push("shop.index.push_many([('page',)] * 60)")
+    page = visit("/fires?state=pending")
+    queue = page.get_by_role("textbox", name="queue")
+    queue.fill("db")
+    queue.press("Enter")
+    page.wait_for_url(re.compile(r"/fires\?(?=.*state=pending)(?=.*queue=db)"))
+    rows = page.locator("tbody tr")
+    rows.nth(49).wait_for()
+    assert rows.count() == 50
+    page.get_by_role("button", name="Older").click()
+    rows.nth(59).wait_for()
+    count = rows.count()
+    page.get_by_role("button", name=f"Select all {count}").click()
+    page.get_by_role("button", name=f"Kill {count}").click()
+    page.locator("dialog h2", has_text=f"Kill {count} fires").wait_for()
+    confirm(page, "too many")
+    page.locator(".toast", has_text=f"{count} fires being stopped").wait_for()
+    page.locator(".empty", has_text="No fire matches").wait_for()
+
+
+def test_times_are_shown_in_utc_or_local(visit: Open) -> None:
+    page = visit("/jobs/shop.backup", timezone_id="Asia/Tokyo")
+    first = page.locator(".card", has_text="Next instants").locator("li time").first
+    first.wait_for()
+    in_utc = first.inner_text()
+    page.get_by_role("button", name="UTC").click()
+    page.get_by_role("button", name="GMT+9").wait_for()
+    assert first.inner_text() != in_utc
+    page.keyboard.press("u")
+    page.get_by_role("button", name="UTC").wait_for()
+    assert first.inner_text() == in_utc
+
+
+def test_every_screen_and_the_actions_of_a_row_have_a_key(visit: Open) -> None:
+    page = visit("/")
+    page.locator(".verdict").wait_for()
+    for key, path in {"f": "fires", "q": "queues", "o": "nodes", "a": "audit", "j": "jobs"}.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(re.compile(f"/{path}$"))
+    page.locator("tbody tr").nth(1).wait_for()
+    for key in "jjk":
+        page.keyboard.press(key)
+    name = page.locator("tr:focus a.name").inner_text()
+    assert name == page.locator("tbody tr a.name").first.inner_text()
+    page.keyboard.press("r")
+    page.locator("dialog h2", has_text=f"Run {name} now").wait_for()
 
 
 def test_everything_works_with_the_keyboard(visit: Open) -> None:

@@ -18,10 +18,11 @@ from detent.app.declarations import location_of
 from detent.app.queue.annotations import RETURN, Hint, Mismatch, hints_of
 from detent.errors import UsageError
 from detent.messages.envelope import PAYLOAD_MAX
-from detent.messages.strict_json import encode
+from detent.messages.strict_json import decode, encode
 from detent.runners.call.function import fire_parameter, is_fire
 from detent.text import NESTING_MAX, did_you_mean, listed, plural, quote
 
+AS_JSON = "arguments as JSON: a list by position, like '[\"a\", 1]', or an object by name"
 _PLAIN = frozenset({str, int, bool, type(None)})
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HOLDS = listed(("text", "numbers", "true and false", "None", "lists and dicts of them"), "and")
@@ -73,6 +74,17 @@ class Parameters:
             'like ("a",), or a mapping for its names'
         )
 
+    def names_of(self, value: Sequence[Any] | Mapping[str, Any]) -> list[str]:
+        """The names of these arguments."""
+        if isinstance(value, Mapping):
+            return [str(name) for name in value]
+        known = self.names
+        return [known[i] if i < len(known) else f"number {i + 1}" for i in range(len(value))]
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._signature.parameters] if self._signature else []
+
     # Binding.
 
     def _bound(self, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -117,7 +129,7 @@ class Parameters:
 
     def _convert(self, value: Any, convert: Callable[[Hint, Any], Any], later: int = 0) -> Any:
         """Convert each argument that has an annotation."""
-        names = self._names(value)
+        names = self.names_of(value)
         items = [*(value.values() if isinstance(value, Mapping) else value)]
         for place in range(later, len(items)):
             if hint := self._hints.get(names[place]):
@@ -130,7 +142,7 @@ class Parameters:
     # Encoding.
 
     def _encoded(self, value: Any, items: Iterable[Any]) -> str:
-        if not _PLAIN.issuperset(map(type, items)) and (fault := _fault(value, self._names(value))):
+        if not _PLAIN.issuperset(map(type, items)) and (fault := _fault(value, self.names_of(value))):
             raise self._wrong(fault)
         try:
             text = encode(value if isinstance(value, (list, tuple, dict)) else dict(value))
@@ -146,15 +158,19 @@ class Parameters:
             )
         return text
 
-    def _names(self, value: Any) -> list[str]:
-        """The names of the arguments in error messages."""
-        if isinstance(value, Mapping):
-            return [str(name) for name in value]
-        known = [*self._signature.parameters] if self._signature else []
-        return [known[i] if i < len(known) else f"number {i + 1}" for i in range(len(value))]
-
     def _wrong(self, why: str) -> ArgumentsError:
         return ArgumentsError(f"{caller()}task {quote(self._task)}: {why}")
+
+
+def read_arguments(text: str) -> list[Any] | dict[str, Any]:
+    """Read the arguments that a person typed."""
+    try:
+        found = decode(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentsError(f"bad arguments {quote(text)}: not JSON: {error}; give {AS_JSON}") from None
+    if not isinstance(found, list | dict):
+        raise ArgumentsError(f"bad arguments {quote(text)}: give {AS_JSON}")
+    return found
 
 
 def caller() -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from detent import clock
+from detent.app.queue.arguments import AS_JSON, read_arguments
 from detent.app.queue.queues import Queue, Queued
 from detent.cli.context import load_task_app, store_exists
 from detent.cli.formatting import time_cell
@@ -16,7 +17,6 @@ from detent.cli.main import add_output
 from detent.cli.options import add_count, seconds
 from detent.cli.tables import Table, say, write_found, write_json, write_table
 from detent.errors import UsageError
-from detent.messages.strict_json import decode
 from detent.model import Query, Rate, Size
 from detent.rules.rates import PRIORITIES, without_priority
 from detent.stores.base import RATE
@@ -114,13 +114,7 @@ def _push(app: Detent, args: argparse.Namespace) -> int:
     task = app.task_named(args.task)
     options = {"delay": args.delay_s, "priority": args.priority, "unique": args.unique, "queue": args.queue}
     pushing = task.options(**{name: value for name, value in options.items() if value})
-    try:
-        arguments = decode(args.args)
-    except ValueError as error:
-        raise UsageError(f"bad arguments {quote(args.args)}: not JSON: {error}; {_ARGS}") from None
-    if not isinstance(arguments, list | dict):
-        raise UsageError(f"bad arguments {quote(args.args)}: {_ARGS}")
-    handle = pushing.push(*arguments) if isinstance(arguments, list) else pushing.push(**arguments)
+    handle = pushing.push_many([read_arguments(args.args)])[0]
     if args.output == "json":
         write_json({"key": handle.key, "is_new": handle.is_new})
     else:
@@ -192,7 +186,7 @@ def _add_listing(parser: argparse.ArgumentParser) -> None:
 
 def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of the app")
-    parser.add_argument("args", nargs="?", default="[]", metavar="JSON", help=_ARGS)
+    parser.add_argument("args", nargs="?", default="[]", metavar="JSON", help=f"{AS_JSON} (default: none)")
     about = "run it after this time, such as 90m"
     parser.add_argument("--delay", type=seconds, dest="delay_s", metavar="TIME", help=about)
     parser.add_argument("--priority", choices=PRIORITIES, help="the priority within its queue")
@@ -212,7 +206,6 @@ def _add_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pending", action="store_true", help="cancel waiting messages")
 
 
-_ARGS = "arguments as JSON: a list by position, like '[\"a\", 1]', or an object by name (default: none)"
 Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[["Detent", argparse.Namespace], int]]
 ACTIONS: dict[str, Action] = {
     "ls": ("list the queues with their sizes, rates and breakers", lambda parser: None, _list),

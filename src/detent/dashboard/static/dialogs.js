@@ -1,11 +1,12 @@
 // Dialogs for actions, and the short messages about their results.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { BULK_MAX, api, firePage, post, short } from "./api.js";
+import { BULK_MAX, api, firePage, get, post, short } from "./api.js";
 import { isUtc, zoneName } from "./time.js";
 
 const TOAST_MS = 6000;
 const REASON_MAX = 200;
+const ARGUMENTS_MAX = 50000; // characters
 const shown = { dialog: null, toasts: [], notify: () => {} };
 let count = 0;
 
@@ -95,12 +96,24 @@ function Until() {
 
 const instant = (text) => (text ? new Date(isUtc() ? `${text}Z` : text).toISOString() : null);
 
-export function runJob(name, done = () => {}) {
+// takes: the names of the parameters, if they are known already; null if there are none to give.
+function Arguments({ name, takes: known }) {
+  const [takes, setTakes] = useState(known);
+  useEffect(() => {
+    if (known === undefined) get(api("jobs", name)).then((job) => setTakes(job.takes), () => {});
+  }, []);
+  return takes?.length > 0 && html`<label>Arguments as JSON: ${takes.join(", ")}
+    <textarea name="args" maxlength=${ARGUMENTS_MAX} spellcheck="false"
+      placeholder=${known ? '["a", 1] or {"name": "a"}' : "empty: those of its definition; with others it runs as a message of its task"}/></label>`;
+}
+
+// `takes` is given for a task: it has no schedule, and its message may wait for a node.
+export function runJob(name, done = () => {}, takes = undefined) {
   ask({
-    title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Reason}/>`,
-    text: "Starts one fire beside its schedule, on a node that serves its queue.",
-    act: async ({ reason }) => {
-      const { fire } = await post(api("jobs", name, "fire"), { reason });
+    title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Arguments} name=${name} takes=${takes}/><${Reason}/>`,
+    text: takes ? "Puts one message on its queue." : "Starts one fire beside its schedule, on a node that serves its queue.",
+    act: async ({ reason, args }) => {
+      const { fire } = await post(api("jobs", name, "fire"), { reason, args: takes ? args || "[]" : args });
       say(`Started ${short(fire)}.`, { href: firePage(fire) });
       done();
     },

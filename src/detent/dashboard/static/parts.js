@@ -95,6 +95,10 @@ export const States = ({ of }) =>
   of ? of.split(", ").map((state) => html`<${Tag} kind=${STATES[state]?.[0]}>
     ${STATES[state] && html`<${Icon} shape=${STATES[state][1]}/>`}${state}<//> `) : "";
 
+// Names and values; empty values are left out.
+export const Facts = ({ facts }) => html`<dl class="facts">${Object.entries(facts).filter(([, value]) => value)
+  .map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${value}</dd>`)}</dl>`;
+
 export function Card({ title, count, right, children }) {
   return html`<section class="card">
     <div class="top"><h2>${title}${count === undefined ? "" : html`<span class="n">${count}</span>`}</h2>

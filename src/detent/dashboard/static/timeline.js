@@ -10,6 +10,7 @@ import { Icon, Memo, isBad, look } from "./parts.js";
 
 const ROW = 24;
 const TOP = 24;
+const RING = 7; // pixels between two coming instants: closer ones are left out
 const NEAR_PX = 9; // how far from a mark the pointer may be
 const AHEAD = 0.18; // part of the width for what comes next
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600];
@@ -110,6 +111,16 @@ function markItem(mark, at) {
 
 const iso = (seconds) => new Date(seconds * 1000).toISOString();
 
+// Leaves out instants that would be drawn closer together than so many seconds.
+function apart(instants, seconds) {
+  let last = -Infinity;
+  return instants.filter((t) => {
+    const isFar = t - last >= seconds;
+    if (isFar) last = t;
+    return isFar;
+  });
+}
+
 function useWidth(ref) {
   const [width, setWidth] = useState(0);
   useEffect(() => {
@@ -172,7 +183,8 @@ export function Timeline({ rows, window: span, step, open }) {
         <${Axis} at=${at} width=${width} from=${from} until=${until} place=${place} height=${height}/>
         <path d=${rows.map((_, i) => `M0 ${TOP + (i + 1) * ROW}H${width}`).join("")} class="grid"/>
         <g transform="translate(${place(origin)} 0)">${rows.map((row, i) => {
-          const coming = row.coming.filter((t) => t > at);
+          const planned = Math.max(at, ...row.marks.map((mark) => mark.due)); // those are marks already
+          const coming = apart(row.coming, RING / scale).filter((t) => t > planned);
           const on = [row.marks, row.buckets, scale, i, coming.join(" "), row.marks.some(isRunning) ? at : 0];
           return html`<${Memo} key=${row.name} on=${on} draw=${() => html`<g transform="translate(0 ${TOP + i * ROW})">
             ${coming.map((t) => html`<circle cx=${(t - origin) * scale} cy=${ROW / 2} r="3" class="m-next"/>`)}
@@ -213,20 +225,25 @@ export const Windows = () => html`<span class="seg" role="group" aria-label="how
 
 const NONE = [];
 
+// The coming instants of a job at which it is not paused: those of the next minutes, or else the next one.
+function comingOf(doc, name) {
+  const { next_due_at: next, paused } = doc.jobs[name];
+  const runs = doc.soon[name.split("/")[0]] || (next ? [[Date.parse(next) / 1000, 0, 1]] : NONE);
+  const until = paused ? Date.parse(paused.until || "9999-01-01T00:00:00Z") / 1000 : 0;
+  return runs.flatMap(([first, step, count]) => Array.from({ length: count }, (_, i) => first + i * step)).filter((t) => t > until);
+}
+
 // The rows of these jobs, from the live picture.
 export function timelineRows(doc, names) {
-  const coming = {};
-  for (const one of doc.next) if (!one.paused) (coming[one.name] ||= []).push(Date.parse(one.due_at) / 1000);
   return names.map((name) => {
     const job = doc.jobs[name];
-    const next = job.next_due_at && !job.paused ? [Date.parse(job.next_due_at) / 1000] : NONE;
     return {
       name,
       marks: live.rows[name] || NONE,
       buckets: doc.timeline.kind === "buckets" ? doc.buckets[name] || NONE : null,
       paused: job.paused,
       bad: /failing|late/.test(job.state),
-      coming: coming[name] || next,
+      coming: comingOf(doc, name),
     };
   });
 }

@@ -5,7 +5,7 @@ import { MAY_OPERATE, api, firePage, get, page, short } from "../api.js";
 import { dead, killFire, runAgain } from "../dialogs.js";
 import { live } from "../live.js";
 import { Output } from "../output.js";
-import { Ago, Card, Empty, FireLink, JobLink, Outcome, Problem, Tag, Took, When, isBad, stateOf, useLoad } from "../parts.js";
+import { Ago, Card, Empty, Facts, FireLink, JobLink, Outcome, Problem, Tag, Took, When, isBad, stateOf, useLoad } from "../parts.js";
 import { duration } from "../time.js";
 
 const refreshS = (fire) => (fire?.state === "over" ? 10 : 2); // hooks may follow when it is over
@@ -39,7 +39,7 @@ export function Fire({ name: key, open }) {
         <${Card} title="Why"><div class="pad">
           <ul class="why">${(why.data?.reasons || []).map((reason) => html`<li>${reason}</li>`)}</ul>
           ${why.error && html`<p class="problem">${why.error.message}</p>`}</div><//>
-        <${Card} title="Details"><div class="pad"><${Facts} fire=${fire}/></div><//>
+        <${Card} title="Details"><div class="pad"><${Details} fire=${fire}/></div><//>
         ${(fire.caused_by || fire.followed_by.length > 0) && html`<${Related} fire=${fire}/>`}
       </div>
     </div>`;
@@ -50,6 +50,7 @@ function Actions({ fire, open, reload }) {
   const can = (what) => MAY_OPERATE && fire.can.includes(what);
   return html`<div class="acts">
     ${can("kill") && html`<button class="danger" onClick=${() => killFire(key, reload)}>Kill</button>`}
+    ${can("retry") && html`<button class="main" onClick=${() => runAgain(key, (fresh) => open(firePage(fresh)))}>Retry</button>`}
     ${can("again") && html`<button class="main" onClick=${() => runAgain(key, (fresh) => open(firePage(fresh)))}>Run again</button>`}
     ${can("forget") && html`<button class="danger" onClick=${() => dead(fire.queue, [key], "forget", reload)}>Forget</button>`}
   </div>`;
@@ -98,7 +99,7 @@ const Related = ({ fire }) => html`<${Card} title="Related fires"><ul class="row
   ${fire.followed_by.map((one) => html`<li key=${one.fire}><${FireLink} fire=${one.fire}/>
     <span class="when"><${Tag}>${one.origin}<//> <${Outcome} of=${one.state}/></span></li>`)}</ul><//>`;
 
-function Facts({ fire }) {
+function Details({ fire }) {
   const facts = {
     key: fire.fire,
     "run id": fire.run_id,
@@ -112,6 +113,5 @@ function Facts({ fire }) {
     "start by": fire.start_by,
     "due again": fire.run_at,
   };
-  return html`<dl class="facts">${Object.entries(facts).filter(([, value]) => value)
-    .map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${value}</dd>`)}</dl>`;
+  return html`<${Facts} facts=${facts}/>`;
 }

@@ -4,8 +4,8 @@ import { html, useState } from "../vendor/preact.js";
 import { MAY_OPERATE, api, firePage, get, jobPage, page, query, short } from "../api.js";
 import { pauseJob, resumeJob, runJob } from "../dialogs.js";
 import { live } from "../live.js";
-import { Ago, Banner, Card, Empty, Icon, Memo, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
-import { relative } from "../time.js";
+import { Ago, Banner, Card, Empty, Facts, Icon, Memo, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { duration, relative } from "../time.js";
 import { Timeline, Windows, timelineRows } from "../timeline.js";
 import { FireTable, upToNow } from "./fires.js";
 
@@ -78,6 +78,7 @@ export function Job({ name, open }) {
       <${Actions} name=${name} can=${data.can} reload=${job.reload}/>
     </div>
     ${data.description && html`<p class="soft">${data.description}</p>`}
+    ${data.words && html`<p class="soft words">Runs ${data.words}.</p>`}
     ${data.paused && html`<${PauseBanner} pause=${data.paused}/>`}
     <${Numbers} job=${data}/>
     ${known && html`<${Card} title="Timeline" right=${html`<${Windows}/>`}>
@@ -88,7 +89,7 @@ export function Job({ name, open }) {
         ${fires.data?.fires.length > 0 && html`<${FireTable} fires=${fires.data.fires} withJob=${false}/>`}
         ${fires.data?.fires.length === 0 && html`<${Empty}>It has not fired yet.<//>`}
       <//>
-      <div class="stack"><${Next} next=${next}/><${Definition} job=${data}/></div>
+      <div class="stack"><${Next} next=${next}/>${data.policy && html`<${Policy} policy=${data.policy}/>`}<${Definition} job=${data}/></div>
     </div>`;
 }
 
@@ -107,7 +108,7 @@ const PauseBanner = ({ pause }) => html`<${Banner} kind="warn" sign=${html`<${Ic
 
 function Numbers({ job }) {
   const { last } = job;
-  return html`<div class="stats">
+  return html`<div class="stats few">
     <div><b>${last ? html`<${Outcome} of=${last.outcome}/>` : "–"}</b><span>last, <${Ago} at=${last?.over_at}/></span></div>
     <div><b><${Ago} at=${job.succeeded_at}/></b><span>last success</span></div>
     <div><b><${Ago} at=${job.next_due_at}/></b><span>next</span></div>
@@ -128,6 +129,22 @@ function Next({ next }) {
     ${next.data?.length === 0 && html`<${Empty}>None is planned from here.<//>`}
     ${next.error && html`<${Empty}>${next.error.message}<//>`}
   <//>`;
+}
+
+const seconds = (value) => (value ? duration(value * 1000) : "none");
+
+// What holds for its fires, with defaults; the definition has only what was written.
+function Policy({ policy }) {
+  const facts = {
+    concurrency: policy.concurrency === "Allow" ? "Allow" : `${policy.concurrency}, at most ${policy.max_running} running`,
+    timeout: seconds(policy.timeout_s),
+    attempts: policy.max_attempts,
+    "after an outage": policy.catch_up,
+    "start deadline": seconds(policy.start_deadline_s),
+    "if its node is lost": policy.on_lost,
+    "late after": policy.late_after_s ? seconds(policy.late_after_s) : "",
+  };
+  return html`<${Card} title="Policy in force"><div class="pad"><${Facts} facts=${facts}/></div><//>`;
 }
 
 function Definition({ job }) {

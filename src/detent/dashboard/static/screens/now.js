@@ -20,7 +20,7 @@ export function Now({ doc, filter, open }) {
     <div class="cols">
       <${Attention} items=${doc.attention.filter((one) => matches(one.job || one.queue))}/>
       <${Running} doc=${doc} fires=${doc.running.filter((fire) => matches(fire.name))}/>
-      <${Next} items=${doc.next.filter((one) => matches(one.name))}/>
+      <${Next} jobs=${doc.jobs} matches=${matches}/>
     </div>`;
 }
 
@@ -100,11 +100,14 @@ function Attention({ items }) {
   <//>`;
 }
 
-function Next({ items }) {
-  return html`<${Card} title="Next" count=${items.length}>
-    ${items.length ? html`<ul class="rows">${items.slice(0, SHOWN_MAX).map((one) => html`<li key=${one.name + one.due_at}>
-      <span class="cut"><a class="name" href=${jobPage(one.name)}>${short(one.name)}</a> ${one.paused && html`<${Paused}/>`}</span>
-      <span class="when"><${Ago} at=${one.due_at}/></span>
+function Next({ jobs, matches }) {
+  const coming = Object.entries(jobs).filter(([name, job]) => job.next_due_at && matches(name))
+    .sort(([, a], [, b]) => (a.next_due_at < b.next_due_at ? -1 : 1));
+  return html`<${Card} title="Next" count=${coming.length}>
+    ${coming.length ? html`<ul class="rows">${coming.slice(0, SHOWN_MAX).map(([name, job]) => html`<li key=${name}>
+      <span class="cut"><a class="name" href=${jobPage(name)}>${short(name)}</a> ${job.paused && html`<${Paused}/>`}</span>
+      <span class="when"><${Ago} at=${job.next_due_at}/></span>
     </li>`)}</ul>` : html`<${Empty}>No instant is planned.<//>`}
+    <${More} count=${coming.length - SHOWN_MAX} href=${page("/jobs")}/>
   <//>`;
 }

@@ -1,8 +1,8 @@
 // Queues: what waits and runs on each, and its dead letters.
 
 import { html } from "../vendor/preact.js";
-import { MAY_OPERATE, api, firePage, get, page } from "../api.js";
-import { dead } from "../dialogs.js";
+import { MAY_OPERATE, api, firePage, get, page, short } from "../api.js";
+import { dead, runJob } from "../dialogs.js";
 import { Ago, Card, Empty, Outcome, PickBar, PickCell, Problem, Row, Tag, useLoad, usePages, usePicked } from "../parts.js";
 import { duration } from "../time.js";
 
@@ -15,6 +15,7 @@ export function Queues({ name, filter }) {
   const { data, error } = useLoad((signal) => get(api("queues"), {}, signal), "", REFRESH_S);
   if (!data) return error ? html`<${Problem} error=${error}/>` : html`<${Empty}>Loading…<//>`;
   const queues = data.queues.filter((one) => (name ? one.queue === name : one.queue.includes(filter)));
+  const tasks = data.tasks.filter((one) => (name ? one.queue === name : one.name.includes(filter)));
   const withDead = name ? queues : queues.filter((one) => one.dead);
   return html`
     ${name && html`<div class="head"><div>
@@ -31,6 +32,7 @@ export function Queues({ name, filter }) {
           <tbody>${queues.map((one) => html`<${QueueRow} key=${one.queue} one=${one}/>`)}</tbody></table>`
         : html`<${Empty}>No queue ${filter || name ? "matches" : "has messages, and no node serves one"}.<//>`}
     <//>
+    ${tasks.length > 0 && html`<${Tasks} tasks=${tasks}/>`}
     ${data.breakers.length > 0 && html`<${Breakers} breakers=${data.breakers}/>`}
     ${withDead.map((one) => html`<${Dead} key=${one.queue} queue=${one.queue} filter=${name ? filter : ""}/>`)}`;
 }
@@ -61,6 +63,14 @@ const Breakers = ({ breakers }) => html`<${Card} title="Circuit breakers" count=
   <ul class="rows">${breakers.map((one) => html`<li key=${one.name}>
     <span>${one.name} <${Tag} kind=${one.state === "open" ? "bad" : "ok"}>${one.state}<//></span>
     <span class="when">${one.errors} errors in a row</span></li>`)}</ul>
+<//>`;
+
+const Tasks = ({ tasks }) => html`<${Card} title="Tasks" count=${tasks.length}>
+  <ul class="rows">${tasks.map((one) => html`<li key=${one.name}>
+    <span class="cut"><a class="name" href=${page("/fires", { job: one.name })}>${short(one.name)}</a>${" "}
+      <span class="sub mono">${one.takes.join(", ")}</span></span>
+    <span class="when">${MAY_OPERATE && html`<button class="small" onClick=${() => runJob(one.name, () => {}, one.takes)}>Run</button>`}</span>
+    <span class="soft">on ${one.queue}</span></li>`)}</ul>
 <//>`;
 
 function Dead({ queue, filter }) {
