@@ -5,7 +5,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from tests.equipment.fleet import NEVER, Fleet, NodeProcess, wait_for
@@ -139,13 +140,23 @@ def test_work_of_a_node_that_is_stopped_with_its_warden_ends_before_another_runs
     fleet.witness.wait_start("long")
     stopped = (node.warden, node.pid)
     fleet.start()
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    with _without_writers(fleet):
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
     try:
         following = fleet.witness.wait_start("long", after=1)
     finally:
         _go_on(*stopped)
     assert following.free
+
+
+@contextmanager
+def _without_writers(fleet: Fleet) -> Iterator[None]:
+    """A node that is stopped while it writes would keep the lock of the file."""
+    with closing(sqlite3.connect(fleet.database, timeout=60, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
 
 
 def _go_on(*pids: int) -> None:

@@ -70,20 +70,19 @@ def test_a_removed_job_stays_removed_after_a_failover_that_lost_the_job_lists() 
     assert "app.skip" not in sim.store.shadow.in_force
 
 
-FOUND_SOON = [
+FOUND_SOON = [  # the first three by the rules of the stores, the others by seeds
     "replacement_starts_before_holder_ends",
     "finish_ignores_fence",
+    "CommitIgnoresRecordVersions",
     "WorkIsStoppedOnlyByNode",
     "LostFireIsAlwaysRerun",
-    "CommitIgnoresRecordVersions",
 ]
 
 
 @pytest.mark.parametrize("name", FOUND_SOON)
 def test_a_planted_bug_is_found(name: str) -> None:
-    _, seed, how = hunt(name)
-    assert seed is not None, f"{name} was not found"
-    assert how
+    _, where, how = hunt(name)
+    assert where and how, f"{name} was not found"
 
 
 def test_every_part_of_the_system_has_planted_bugs() -> None:

@@ -1,8 +1,8 @@
 """Runs many seeds:  python -m detent.testing.sim.campaign seeds FIRST COUNT | mutants [NAME …] | idle
 
 `seeds` runs seeds one scenario after the other, two at a time, some with a large fleet, and ends with 1 if
-the promise was broken in any of them.  `mutants` looks for each planted bug.  `idle` says what a quiet
-fleet costs.
+the promise was broken in any of them.  `mutants` looks for each planted bug: first with the rules of the
+stores, then with seeds.  `idle` says what a quiet fleet costs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from multiprocessing import get_context
 from typing import Any
 
 from detent import clock
+from detent.stores.base import Store
+from detent.stores.engine.engine import Engine
+from detent.testing.check_store import CHECKS, FakeClock, NotOffered, World, run_check, sentence
+from detent.testing.sim.checked_store import CheckedDriver
+from detent.testing.sim.checker import Checker
 from detent.testing.sim.fleet import LARGE, SCENARIOS, SMALL, Sim
 from detent.testing.sim.mutants import MUTANTS
 from detent.testing.sim.triggers import TriggerSim
@@ -48,14 +53,17 @@ def campaign(first: int, count: int) -> tuple[Counter[str], list[str]]:
     return total, broken
 
 
-def hunt(name: str) -> tuple[str, int | None, str]:
-    """Return the first seed that finds the planted bug and is clean without it, and the violation.  Seeds of
-    its own scenario come first."""
+def hunt(name: str) -> tuple[str, str, str]:
+    """Return what finds the planted bug, and the violation: a rule of the stores, or a seed that is clean
+    without the bug.  Seeds of its own scenario come first."""
 
     def is_other(seed: int) -> bool:
         return SCENARIOS[seed % len(SCENARIOS)] != mutant.scenario
 
     mutant = MUTANTS[name]
+    with mutant.planted() as choices:
+        if rule := broken_rule(choices.get("driver_type", CheckedDriver)):
+            return name, "rule", rule
     for seed in sorted(range(MUTANT_SEEDS), key=is_other):
         with mutant.planted() as choices:
             try:
@@ -63,11 +71,37 @@ def hunt(name: str) -> tuple[str, int | None, str]:
             except Exception as error:  # a planted bug may break anything
                 broken = [repr(error)]
         if broken and not simulate(seed)[1]:
-            return name, seed, broken[0]
-    return name, None, ""
+            return name, f"seed {seed}", broken[0]
+    return name, "", ""
 
 
-def hunt_all(names: list[str]) -> Iterator[tuple[str, int | None, str]]:
+def broken_rule(driver_type: type[CheckedDriver]) -> str:
+    """Return the first rule of the stores that the engine breaks on this driver, or "".  Rules about jobs
+    that the simulator does not know end with another error, and are not judged."""
+    drivers: list[CheckedDriver] = []
+    clocks = FakeClock()
+
+    def opener() -> Engine:
+        drivers.append(driver_type((clocks.wall, clocks.monotonic), lambda: None, {}, Checker()))
+        return Engine(drivers[-1])
+
+    def new_epoch(store: Store) -> Store:
+        drivers[-1].new_epoch()
+        return store
+
+    world = World(opener, clocks.pass_time, clocks.step_wall, None, new_epoch)
+    for check in CHECKS:
+        try:
+            run_check(check, world)
+        except NotOffered:
+            continue
+        except AssertionError as error:
+            if isinstance(error.__cause__, AssertionError):
+                return sentence(check)
+    return ""
+
+
+def hunt_all(names: list[str]) -> Iterator[tuple[str, str, str]]:
     with get_context("spawn").Pool(PROCESSES) as pool:
         yield from pool.imap_unordered(hunt, names or list(MUTANTS))  # some bugs take long to find
 
@@ -98,13 +132,10 @@ def main(words: list[str]) -> int:
             return 1 if broken else 0
         case ["mutants", *names]:
             missed = 0
-            for name, seed, how in hunt_all(names):
-                missed += seed is None
-                print(
-                    f"{name}: " + (f"seed {seed}: {how[:120]}" if seed is not None else "NOT FOUND"),
-                    flush=True,
-                )
-            print(f"{missed} not found in {MUTANT_SEEDS} seeds each")
+            for name, where, how in hunt_all(names):
+                missed += not where
+                print(f"{name}: " + (f"{where}: {how[:120]}" if where else "NOT FOUND"), flush=True)
+            print(f"{missed} not found by a rule or in {MUTANT_SEEDS} seeds each")
             return 1 if missed else 0
         case ["idle"]:
             print(*idle(), sep="\n")
