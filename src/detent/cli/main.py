@@ -23,7 +23,7 @@ GROUPS = {  # group: {verb: what it does}
     },
     "Look": {
         "status": "show what is running, due next, failing or late",
-        "dashboard": "serve a web page with the same, and more",
+        "dashboard": "serve a web page that shows jobs, fires, queues and nodes",
         "why": "explain why a job did or did not run at a given time",
         "list": "list the jobs, when they are due and how they last ended",
         "next": "show when jobs are due next",
