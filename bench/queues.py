@@ -23,7 +23,7 @@ from report import Bench, Budget, Cell, Effort, Result, Table, main, median, qua
 from servers import postgres_server, redis_server, redis_version
 
 OURS = "detent"
-DRAMATIQ, PROCRASTINATE = "Dramatiq", "Procrastinate"
+DRAMATIQ, HUEY, PROCRASTINATE = "Dramatiq", "Huey", "Procrastinate"
 OF_OURS = {
     OURS: Peer("ours"),
     "detent, threads": Peer("ours", "thread"),
@@ -33,7 +33,7 @@ OF_OURS = {
 }
 ON_REDIS = OF_OURS | {
     DRAMATIQ: Peer("dramatiq"),
-    "Huey": Peer("huey"),
+    HUEY: Peer("huey"),
     "taskiq, stream": Peer("taskiq"),
     "taskiq, list": Peer("taskiq", "list"),
     "Celery": Peer("celery"),
@@ -315,14 +315,16 @@ def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
             yield Budget(f"idle, {bed.title}", ours[0].idle, "%", 1.0)
     if not ours or not peer:
         return
-    is_redis = bed.measure == DRAMATIQ
+    floors = (3.0, 10.0) if bed.measure == DRAMATIQ else (5.0, 2.0)
     wanted = [
-        ("processed", done(ours), done(peer), (4.0, 10.0) if is_redis else (5.0, None)),
-        ("batch", batched(ours), batched(peer) or pushed(peer), (10.0 if is_redis else 2.0, None)),
+        ("processed", bed.measure, done(ours), done(peer), floors[0]),
+        ("batch", bed.measure, batched(ours), batched(peer) or pushed(peer), floors[1]),
     ]
-    for what, mine, theirs, (floor, aim) in wanted:
+    if huey := turns.get(HUEY):
+        wanted.append(("processed", HUEY, done(ours), done(huey), 2.0))
+    for what, name, mine, theirs, floor in wanted:
         ratio = (mine or 0.0) / (theirs or 1.0)
-        yield Budget(f"{what} ÷ {bed.measure}'s, {bed.title}", ratio, "×", floor, aim, more_is_better=True)
+        yield Budget(f"{what} ÷ {name}'s, {bed.title}", ratio, "×", floor, more_is_better=True)
 
 
 EFFORTS = {"tiny": Effort(5, 1, 0.1), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 2, 5.0)}
