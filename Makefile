@@ -11,19 +11,25 @@ FIRST ?= 1000
 # Tests and benchmarks start thousands of interpreters.  Without cached bytecode, each would compile detent.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
+.PHONY: run test programs checked lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example with the dashboard: jobs that fire every few seconds; Ctrl-C ends it
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
 	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db --dashboard
 
-test: $(VENV)/dev ## lint, types and all tests; as root on Debian it also installs the programs that tests use
+test: $(VENV)/ready ## lint, types and all tests; as root on Debian it also installs the programs that tests use
+	@$(MAKE) --no-print-directory -j 2 programs checked
+	@$(BIN)/python -m pytest -n 6 --dist worksteal
+
+# apt installs beside pip, and beside mypy.
+programs:
 	@bash tools/ensure-programs
+
+checked: $(VENV)/dev
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m compileall -q src
 	@# This compiles the tests once, while mypy runs; otherwise each test worker would compile them.
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(BIN)/mypy; status=$$?; wait; exit $$status
-	@$(BIN)/python -m pytest -n 8 --dist worksteal
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -1,7 +1,9 @@
 """For all tests: default signals, no Hypothesis deadline, and an order that keeps all processes busy."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -28,6 +30,17 @@ PATIENT = (
     "worker",
     "test_bench.py",
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """All that is imported and collected lives until the end: the garbage collector need not look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ from tests.equipment.redis_server import free_port
 
 LIFE_S = 10.0  # of a dashboard that the pages reach, until it is killed
 AGAIN_S = 1.0  # until a page connects again
+UPDATE_MAX = 1 << 20  # bytes
 SILENT_S = 20.0  # a stream sends at least a comment every 15 s
 
 
@@ -78,7 +79,7 @@ class Viewers:
             await asyncio.sleep(AGAIN_S)
 
     async def _stream(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=UPDATE_MAX)
         try:
             host = f"Host: 127.0.0.1:{self._port}"
             writer.write(f"GET /api/events?app={APP} HTTP/1.1\r\n{host}\r\n\r\n".encode())

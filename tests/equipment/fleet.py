@@ -33,18 +33,21 @@ from detent.warden.program import kernel
 from detent.warden.program.sweep import sweep
 
 PATIENCE_S = 60.0  # for events that take a second or two on an idle machine
+LOOK_S = 0.1  # between two looks that cost much, such as queries of a store
 SOURCES = Path(__file__).parents[2] / "src"
 WITNESSED = Path(__file__).with_name("witnessed.py")
 NEVER = "0 0 1 1 *"  # a schedule for jobs that a test fires by hand
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "it") -> T:
+def wait_for(
+    look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "it", every_s: float = 0.02
+) -> T:
     """Return what `look` finds, as soon as it finds something."""
     give_up_at = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < give_up_at, f"{what} did not come to pass within {within_s:g} s"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return found
 
 
@@ -247,7 +250,7 @@ class Fleet:
         return self.find(key=key)[0]
 
     def wait_over(self, key: str, within_s: float = PATIENCE_S) -> Row:
-        found = wait_for(lambda: self.find(key=key, state="over"), within_s, f"the end of {key}")
+        found = wait_for(lambda: self.find(key=key, state="over"), within_s, f"the end of {key}", LOOK_S)
         return found[0]
 
     def due(self, name: str, until: datetime) -> list[Row]:

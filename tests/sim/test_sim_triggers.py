@@ -3,6 +3,7 @@
 import pytest
 
 from detent.model import Claim
+from detent.testing.sim import fleet
 from detent.testing.sim.triggers import TriggerSim
 from detent.trigger.claims import TriggerClaims
 
@@ -19,7 +20,8 @@ def test_the_guarantees_hold_where_triggers_run_beside_nodes() -> None:
     assert checker.events["already-launched"] > 10
 
 
-def test_a_seed_with_triggers_always_gives_the_same_history() -> None:
+def test_a_seed_with_triggers_always_gives_the_same_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "CALM_S", 30.0)
     histories = [TriggerSim(7, hours=0.02).run().events for _ in range(2)]
     assert histories[0] == histories[1]
 

@@ -25,7 +25,16 @@ from detent.model import (
 )
 from detent.stores.base import Store
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.check_store import CHECKS, Check, FakeClock, NotOffered, World, check_store, run_check
+from detent.testing.check_store import (
+    CHECKS,
+    Check,
+    FakeClock,
+    NotOffered,
+    World,
+    check_store,
+    run_check,
+    sentence,
+)
 from detent.testing.reference.record import Entry
 from detent.testing.reference.store import ReferenceStore
 
@@ -101,10 +110,33 @@ def _mysql(_: Path) -> World:
 
 
 WORLDS: dict[str, Callable[[Path], World]] = {"memory": _memory, "sqlite": _sqlite, "mysql": _mysql}
+NEED_MORE = {  # than a store and a clock: they are skipped where a world does not offer it
+    "a step of the wall clock expires no claim",
+    "a small step of the wall clock expires no claim that its node trusts",
+    "a retry and a delay move with a step of the wall clock",
+    "a returned fire moves with a step of the wall clock",
+    "a nominal instant does not move with a step of the wall clock",
+    "a change keeps the hooks of fires that have ended",
+    "a change after the clock was set back loses no instant",
+    "a note does not end with a step of the wall clock",
+    "a step of the clock allows no further attempt",
+    "a small step of the clock allows no further attempt",
+    "a store opened again remembers",
+    "a new epoch raises the fence and waits before it grants",
+    "a new epoch keeps the claims that it remembers",
+    "a new epoch without known claims waits before it grants",
+    "a new epoch waits for the longest possible claim",
+}
+# The other rules hold in memory if the suite lists them, as the next test shows.
+RULES = [
+    (check, world)
+    for check in CHECKS
+    for world in WORLDS
+    if world != "memory" or sentence(check) in NEED_MORE
+]
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(("check", "world"), RULES, ids=lambda one: getattr(one, "__name__", one))
 def test_every_store_keeps_the_rule(check: Check, world: str, tmp_path: Path) -> None:
     run_check(check, WORLDS[world](tmp_path))
 
@@ -113,24 +145,7 @@ def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> 
     clock = FakeClock()
     held = check_store(lambda: ReferenceStore(clock.wall, clock.monotonic), clock.pass_time)
     assert "a key is recorded once" in held
-    left_out = {check.__name__.replace("_", " ") for check in CHECKS} - set(held)
-    assert left_out == {
-        "a step of the wall clock expires no claim",
-        "a small step of the wall clock expires no claim that its node trusts",
-        "a retry and a delay move with a step of the wall clock",
-        "a returned fire moves with a step of the wall clock",
-        "a nominal instant does not move with a step of the wall clock",
-        "a change keeps the hooks of fires that have ended",
-        "a change after the clock was set back loses no instant",
-        "a note does not end with a step of the wall clock",
-        "a step of the clock allows no further attempt",
-        "a small step of the clock allows no further attempt",
-        "a store opened again remembers",
-        "a new epoch raises the fence and waits before it grants",
-        "a new epoch keeps the claims that it remembers",
-        "a new epoch without known claims waits before it grants",
-        "a new epoch waits for the longest possible claim",
-    }
+    assert {sentence(check) for check in CHECKS} - set(held) == NEED_MORE
 
 
 # Stores that break one rule each, and the rule that each one breaks.

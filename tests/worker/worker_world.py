@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.equipment.fleet import PATIENCE_S, SOURCES, NodeProcess, alive, wait_for
+from tests.equipment.fleet import LOOK_S, PATIENCE_S, SOURCES, NodeProcess, alive, wait_for
 
 from detent import Detent
 from detent.app.queue.handles import Handle
@@ -118,7 +118,7 @@ class Works:
                 rows[:] = map(self.row, those)
             return len(rows) == len(those) and all(row.state == "over" for row in rows)
 
-        wait_for(look, within_s, "the end of all messages")
+        wait_for(look, within_s, "the end of all messages", LOOK_S)
         return rows
 
     def rows(self) -> list[Row]:

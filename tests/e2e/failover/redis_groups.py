@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.equipment.fleet import wait_for
+from tests.equipment.fleet import LOOK_S, wait_for
 from tests.equipment.proxy import Proxy
 from tests.equipment.redis_server import RedisServer, free_port
 
@@ -126,7 +126,7 @@ def sentinel_url(sentinels: Sequence[RedisServer | Proxy]) -> str:
 
 
 def until(what: str, look: Callable[[], object]) -> None:
-    wait_for(look, what=what)
+    wait_for(look, what=what, every_s=LOOK_S)
 
 
 def is_following(replica: RedisServer) -> bool:

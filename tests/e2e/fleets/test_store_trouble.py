@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.fleets.hosts import Hosts, ServedPostgres, hosts_on, watched
 from tests.e2e.fleets.once import once
 from tests.e2e.fleets.troubles import LOG, TROUBLES, Trouble
-from tests.equipment.fleet import NEVER, PATIENCE_S, wait_for
+from tests.equipment.fleet import LOOK_S, NEVER, PATIENCE_S, wait_for
 from tests.equipment.postgres_server import Server, new_server, server_user, shared_server
 from tests.equipment.small_disk import mounted
 
@@ -88,7 +88,7 @@ def suffer(kind: str, trouble: Trouble, directory: Path) -> None:
         launched = len(hosts.witness.starts("tick"))
         resumed = hosts.witness.wait_start("tick", after=launched, within_s=QUARANTINE_S + PATIENCE_S)
         ended = time.time()
-        wait_for(lambda: _is_settled(hosts, ended), what="the end of all that was due")
+        wait_for(lambda: _is_settled(hosts, ended), what="the end of all that was due", every_s=LOOK_S)
         hosts.end()
         assert resumed.fence > work.fence
         assert (len(node.events("store-unavailable")), len(node.events("store-back"))) == (1, 1)

@@ -148,8 +148,7 @@ def test_an_old_message_among_thousands_of_late_fires_starts_soon(backlog: Open,
     db.execute(
         "UPDATE fires SET run_at = ?, look_at = ? WHERE key = 'a.m@1'", (at.timestamp(), at.timestamp())
     )
-    asks = (one.ask(32).claims for _ in range(20))
-    assert "a.m@1" in {claim.fire.key for claims in asks for claim in claims}
+    assert any("a.m@1" in {claim.fire.key for claim in one.ask(32).claims} for _ in range(20))
 
 
 @pytest.mark.parametrize(("catch_up", "concurrency"), KINDS)

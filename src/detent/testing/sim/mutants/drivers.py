@@ -31,30 +31,11 @@ class CommitIgnoresRecordVersions(CheckedDriver):
 
 
 @part()
-class CommitIgnoresLaneVersions(CheckedDriver):
-    """Two asks that saw the lane free both take it."""
-
-    def _is_current(self, app: str, group: Group, steady: float) -> bool:
-        return super()._is_current(app, group._replace(cells=()), steady)
-
-
-@part()
 class CommitIgnoresJobVersions(CheckedDriver):
     """Two plans that saw the same watermark are both recorded."""
 
     def _is_current(self, app: str, group: Group, steady: float) -> bool:
         return super()._is_current(app, group._replace(jobs=()), steady)
-
-
-@part()
-class CommitRenewsExpiredClaim(CheckedDriver):
-    """A renewal is not checked when it is committed: what expired after the look lives again."""
-
-    def _is_same(self, write: Write, steady: float) -> bool:
-        return super()._is_same(write._replace(must_live=False), steady)
-
-    def _holds(self, expect: Expect, header: Header) -> bool:
-        return super()._holds(expect if expect.ask else expect._replace(seen=None), header)
 
 
 @part()
