@@ -24,8 +24,8 @@ SELECT json_build_object(
 def look(url: str) -> Health:
     """Creates nothing; raises for a standby."""
     links = Links(url, SCHEMA, lambda link: None)
-    with closing(links), links.link() as link:
-        settings = link.value(_LOOK)
+    with closing(links):
+        settings = links.look(_LOOK)
     unsafe = {
         name: (settings[name], "on") for name in ("fsync", "full_page_writes") if settings[name] != "on"
     }

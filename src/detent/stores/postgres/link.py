@@ -122,6 +122,13 @@ class Links:
                     return
                 link.close()
 
+    def look(self, statement: str) -> Any:
+        """The first value that a statement returns which only reads."""
+        for _ in range(2):
+            with suppress(Conflict), self.link() as link:
+                return link.value(statement)
+        raise StoreUnavailable(f"the store {self.name} did not answer: the connection was closed")
+
     def open(self) -> Link:
         """A connection outside the pool, after the schema was prepared."""
         import psycopg
