@@ -12,6 +12,7 @@ import pytest
 
 from detent.model import Query
 from detent.stores.base import LOOK_MAX
+from detent.stores.sql.queries import LANE_IS_USED
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import Asker, fire, later
 
@@ -110,3 +111,14 @@ def steps_of(store: SqliteStore, act: Callable[[], object]) -> int:
     finally:
         db.set_progress_handler(None, 0)
     return counted
+
+
+def test_whether_a_lane_is_used_is_found_by_indexes(tmp_path: Path) -> None:
+    """Pruning asks it for each lane: a scan of all fires for each of them would take minutes."""
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.put([fire("a.b@0", "Forbid")])
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {LANE_IS_USED}", ("a.b", "a.b"))]
+            used = [db.execute(LANE_IS_USED, (lane, lane)).fetchone() for lane in ("a.b", "a.c")]
+    assert used == [(1,), None]
+    assert [line for line in plan if "SCAN" in line] == []

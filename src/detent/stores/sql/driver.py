@@ -153,6 +153,9 @@ class SqlDriver:
     def prune(self, app: str, older_than_s: float, keep: int, at_once: int = PRUNE_MAX) -> int:
         limits, gone = (older_than_s, keep), 0
         self._query(app, lambda session, header: queries.sweep(session, app, header), writes=True)
+        unused = iter(self._query(app, lambda session, header: queries.unused_cells(session, app, header)))
+        while cells := list(islice(unused, at_once)):
+            self._query(app, _deleting(cells), writes=True)
         old = self._query(app, lambda session, header: queries.prunable(session, app, header.wall, limits))
         found = iter(old)
         while batch := list(islice(found, at_once)):
@@ -170,6 +173,10 @@ class SqlDriver:
     def close(self) -> None:
         self.waiter.close()
         self.database.close()
+
+
+def _deleting(cells: Sequence[tuple[str, str, int]]) -> Callable[[Session, Header], None]:
+    return lambda session, header: queries.delete_cells(session, cells)
 
 
 def _pruning(batch: Sequence[tuple[int, str]]) -> Callable[[Session, Header], int]:

@@ -199,9 +199,15 @@ def prune(session: Session, found: Sequence[tuple[int, str]]) -> int:
 
 
 def sweep(session: Session, app: str, header: Header) -> None:
-    """Delete what is no longer needed: old asks, expired notes and charges, lanes and jobs without fires."""
+    """Forget old asks, and jobs that were removed long ago and have no fires."""
     session.run_many("DELETE FROM asks WHERE asked_at <= ?", [(header.steady - REMEMBER_ASKS_S,)])
-    names = []
+    session.run_many(_FORGET_JOBS, [(app, header.wall - RETURN_S)])
+
+
+def unused_cells(session: Session, app: str, header: Header) -> list[tuple[str, str, int]]:
+    """The cells that are no longer needed, with their versions: expired notes and charges, and lanes without
+    fires.  A fire that takes a lane changes the version of its cell."""
+    found = []
     for name, text, version in session.rows("SELECT name, text, version FROM cells WHERE app = ?", (app,)):
         if name.startswith(NOTE_PREFIX):
             is_old = not live_note(text, header.steady)
@@ -210,12 +216,15 @@ def sweep(session: Session, app: str, header: Header) -> None:
             is_old = all(at <= header.steady - lasts_s for at, _ in charges)
         else:
             is_old = name.startswith(LANE_PREFIX) and not live_graces(text, header.steady)
-            is_old = is_old and not session.rows(_LANE_IS_USED, (name.removeprefix(LANE_PREFIX),))
+            is_old = is_old and not session.rows(LANE_IS_USED, (name.removeprefix(LANE_PREFIX),) * 2)
         if is_old:
-            names.append((app, name, version))
-    if names:
-        session.run_many("DELETE FROM cells WHERE app = ? AND name = ? AND version = ?", names)
-    session.run_many(_FORGET_JOBS, [(app, header.wall - RETURN_S)])
+            found.append((app, name, version))
+    return found
+
+
+def delete_cells(session: Session, found: Sequence[tuple[str, str, int]]) -> None:
+    """Delete those of these cells that are still the same."""
+    session.run_many("DELETE FROM cells WHERE app = ? AND name = ? AND version = ?", found)
 
 
 UNSUCCESSFUL = "kind <> 'succeeded' AND kind <> ''"  # must be the text of the index's condition
@@ -259,7 +268,12 @@ SELECT id, key FROM ranked LEFT JOIN jobs USING (job)
 WHERE (over_at < ? OR place > ? AND keep_until <= ?)
     AND NOT (origin = 'schedule' AND (due > ? OR due > coalesce(at, ?)))
 """
-_LANE_IS_USED = "SELECT 1 FROM fires WHERE lane = ? AND state <> 'over' LIMIT 1"
+# As the conditions of the indexes are written: without an index each lane would cost a scan of all fires.
+LANE_IS_USED = """
+SELECT 1 FROM fires WHERE lane = ? AND lane <> '' AND state = 'pending'
+UNION ALL SELECT 1 FROM fires WHERE lane = ? AND lane <> '' AND state = 'claimed'
+LIMIT 1
+"""
 _FORGET_JOBS = """
 DELETE FROM jobs WHERE app = ? AND at IS NULL AND (reached IS NULL OR reached < ?)
     AND NOT EXISTS (SELECT 1 FROM fires WHERE fires.job = jobs.job)
