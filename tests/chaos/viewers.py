@@ -86,7 +86,8 @@ class Viewers:
             status = (await asyncio.wait_for(reader.readline(), SILENT_S)).decode().split(" ")
             self._seen[f"status {status[1]}" if len(status) > 1 else "no answer"] += 1
             if status[1:2] != ["200"]:
-                self._problems.append(f"the dashboard answered {' '.join(status).strip()}")
+                if status[1:2] not in ([], ["503"]):  # killed meanwhile; the store is away
+                    self._problems.append(f"the dashboard answered {' '.join(status).strip()}")
                 return
             ends_at = time.monotonic() + LIFE_S + SILENT_S
             while not self._over.is_set() and time.monotonic() < ends_at:

@@ -14,6 +14,7 @@ from tests.equipment.redis_server import RedisServer
 from detent import clock
 from detent.dashboard import observer as observers
 from detent.dashboard.observer import BURST, CALLS_S
+from detent.errors import StoreUnavailable
 from detent.model import Outcome
 
 READS = {"look", "find", "notes", "count", "apps", "newest", "tally"}
@@ -54,6 +55,23 @@ def test_pages_that_come_back_at_once_are_all_served(counted: tuple[World, Count
         return [answer.status for answer in answers]
 
     assert set(run(come_back())) == {200}
+
+
+def test_pages_that_come_back_while_the_store_is_away_are_told_so(counted: tuple[World, Counting]) -> None:
+    world, store = counted
+    world.source = world.source._replace(manifests={})
+
+    def fail() -> list[str]:
+        raise StoreUnavailable("the store does not answer")
+
+    store.apps = fail
+    site = world.site()
+
+    async def come_back() -> list[int]:
+        answers = await asyncio.gather(*(site.ask("GET", "/api/now?app=shop") for _ in range(VIEWERS)))
+        return [answer.status for answer in answers]
+
+    assert set(run(come_back())) == {503}
 
 
 def test_fifty_viewers_cost_the_store_what_one_costs(counted: tuple[World, Counting]) -> None:

@@ -98,6 +98,7 @@ class Observer:
         self.apps: list[str] = sorted(source.manifests)
         self._apps_at = float("-inf")
         self._apps_lock = asyncio.Lock()
+        self._apps_error: DetentError | None = None  # of the last read
         self._views: dict[str, AppView] = {}
         self._documents: dict[Watched, Versions] = {}
         self._streams: dict[Watched, int] = {}
@@ -128,14 +129,14 @@ class Observer:
             if clock.monotonic() - self._apps_at > APPS_S:
                 try:
                     found = await in_thread(self.source.store.apps)
-                except DetentError:
-                    self._apps_at = clock.monotonic() - APPS_S + RETRY_S
-                    if not self.apps:
-                        raise
-                    return self.apps
-                own = [*self.source.manifests]
-                self.apps = [*own, *(app for app in found if app not in own)]
-                self._apps_at = clock.monotonic()
+                except DetentError as error:
+                    self._apps_at, self._apps_error = clock.monotonic() - APPS_S + RETRY_S, error
+                else:
+                    own = [*self.source.manifests]
+                    self.apps = [*own, *(app for app in found if app not in own)]
+                    self._apps_at, self._apps_error = clock.monotonic(), None
+            if self._apps_error and not self.apps:
+                raise self._apps_error
         return self.apps
 
     async def document(self, watched: Watched, since: str | None) -> str:
