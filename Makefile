@@ -19,7 +19,7 @@ run: $(VENV)/ready ## an example with the dashboard: jobs that fire every few se
 
 test: $(VENV)/ready ## lint, types and all tests; as root on Debian it also installs the programs that tests use
 	@$(MAKE) --no-print-directory -j 2 programs checked
-	@$(BIN)/python -m pytest -n 8 --dist worksteal
+	@$(BIN)/python -m pytest -n 6 --dist worksteal
 
 # apt installs beside pip, and beside mypy.
 programs:

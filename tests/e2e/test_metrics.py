@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -111,15 +115,16 @@ def test_a_node_is_ready_while_it_takes_work_and_its_store_answers(fleet: Fleet,
     away = fleet.database.with_name("away")
     key = fleet.fire("long")
     node.wait("fire-started", fire=key)
-    fleet.database.rename(away)  # another file in its place is not this store
-    fleet.database.mkdir()
+    with closing(sqlite3.connect(fleet.database, timeout=20)) as db:  # a moved file leaves its log behind
+        wait_for(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+    away.mkdir()
+    swap(fleet.database, away)  # a folder in its place is not this store
     node.wait("store-unavailable")
     assert get(node, "/readyz") == (503, "the store does not answer; the log says why\n")
     assert get(node, "/healthz") == (200, "ok\n")
     failed = re.findall(r"^detent_store_errors_total\{.*\} (\S+)", get(node, "/metrics")[1], re.MULTILINE)
     assert sum(map(float, failed)) >= 1
-    fleet.database.rmdir()
-    away.rename(fleet.database)
+    swap(fleet.database, away)
     node.wait("store-back")
     assert get(node, "/readyz") == (200, "ok\n")
     node.send(signal.SIGTERM)
@@ -127,6 +132,12 @@ def test_a_node_is_ready_while_it_takes_work_and_its_store_answers(fleet: Fleet,
     assert get(node, "/readyz") == (503, "the node is draining\n")
     node.send(signal.SIGTERM)
     assert node.process.wait(60) == 0
+
+
+def swap(one: Path, other: Path) -> None:
+    """Exchange two paths at once: while there is none, the node would create a new store."""
+    names = os.fsencode(one), os.fsencode(other)
+    assert ctypes.CDLL(None).renameat2(-100, names[0], -100, names[1], 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def refused(tmp_path: Path, *words: str) -> Iterator[str]:

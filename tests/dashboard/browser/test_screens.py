@@ -167,6 +167,7 @@ def test_several_fires_run_again_after_a_dialog_that_says_how_many(visit: Open) 
 def test_fires_are_filtered_in_the_address_paged_and_killed_together(visit: Open, shop: Shop) -> None:
     shop.push("shop.index.push_many([('page',)] * 60)")
     page = visit("/fires?state=pending")
+    page.locator("tbody tr").first.wait_for()
     queue = page.get_by_role("textbox", name="queue")
     queue.fill("db")
     queue.press("Enter")
