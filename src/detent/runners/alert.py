@@ -1,8 +1,8 @@
 """Sends alerts with Apprise, which is imported when the first alert is sent or checked.
 
 - An error text contains neither the address nor a secret of it.
-- A plugin of Apprise may hang, and a thread cannot be killed.  So it runs in a daemon thread, which is abandoned
-  after `SEND_MAX_S`, or when the attempt has to end.
+- A plugin of Apprise may hang, and a thread cannot be killed.  So it runs in a daemon thread, which is
+  abandoned after `SEND_MAX_S`, or when the attempt has to end.
 """
 
 from __future__ import annotations
