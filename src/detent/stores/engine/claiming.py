@@ -262,7 +262,7 @@ class Claiming:
                 progress.append(driver.Progress(record.fire.job, reached=reached))
             if one.step == "run":
                 drops += [driver.Drop(key, None) for key in late_hooks_of(record.fire)]
-            _apply(one, record, ask, view, fences.get(one.key, 0))
+            apply_decision(one, record, ask, view, fences.get(one.key, 0))
         return Group(
             writes=[Write(one, one.version) for one in records.values()],
             drops=drops,
@@ -323,7 +323,7 @@ class Claiming:
         return min((wait for wait in waits if 0 < wait < NEVER_S), default=float("inf"))
 
 
-def _apply(decision: Decision, record: Record, ask: Ask, view: View, fence: int) -> None:
+def apply_decision(decision: Decision, record: Record, ask: Ask, view: View, fence: int) -> None:
     """Change the record as decided."""
     match decision.step:
         case "run" | "settle":

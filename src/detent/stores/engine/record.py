@@ -28,8 +28,8 @@ class Record:
         self.waits = False  # it counts as waiting for its lane
         self.attempt = 0  # attempts granted
         self.recorded = 0  # attempts that ended
-        self.fence, self.node, self.ask = 0, "", 0  # of its newest claim
-        self.ttl_s = self.expires = 0.0
+        self.fence, self.node, self.ask = 0, "", 0  # of its newest claim, as the next two
+        self.ttl_s, self.expires = fire.policy.claim_s, 0.0
         self.ran_node, self.ran_fence, self.ran_at = "", 0, 0.0  # of its newest attempt
         self.disposition: Outcome | None = None  # it must not run, only be settled with this outcome
         self.stop: Outcome | None = None  # its node must stop it with this outcome

@@ -165,7 +165,7 @@ def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
             after = [read.after.look_at, read.after.key] if read.after else []
             return ["due", index, read.most, token, *after], lambda said: _take(hand, index, keep(said))
         case driver.Expired():
-            indexes = _live([read.queue]) if read.queue is not None else ["laned"]
+            indexes = live_indexes([read.queue]) if read.queue is not None else ["laned"]
             span = ("-inf", " steady", "LIMIT", 0, read.most)
             request = ["found", [["ZRANGEBYSCORE", index, *span] for index in indexes]]
             return request, lambda said: sorted(keep(said), key=lambda one: one.expires)[: read.most]
@@ -196,7 +196,7 @@ def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
             return request, lambda said: int(said[0].split(b" ")[0]) if said[0] else 0
         case driver.Next():
             due = [f"due:{tier}:{encoded(queue)}" for queue in read.queues for tier in "pjh"]
-            request = ["next", due, _live(read.queues)]
+            request = ["next", due, live_indexes(read.queues)]
             return request, lambda said: Upcoming(_time(said[0]), _time(said[1]))
 
 
@@ -287,5 +287,5 @@ def _time(text: bytes) -> float | None:
     return None if text == b"inf" else float(text)
 
 
-def _live(queues: Sequence[str]) -> list[str]:
+def live_indexes(queues: Sequence[str]) -> list[str]:
     return [f"{kind}:{encoded(queue)}" for queue in queues for kind in ("live", "taken")]

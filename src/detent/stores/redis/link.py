@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from detent.errors import DetentError, StoreUnavailable
 
-SCRIPTS = ("look", "commit", "steps", "find")
+SCRIPTS = ("look", "commit", "take", "steps", "find")
 # Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _START = "if redis.replicate_commands then redis.replicate_commands() end\n"
 ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of a reply

@@ -6,11 +6,13 @@ a new epoch begins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from detent import clock
 from detent.errors import UsageError
 from detent.model import Ask, Fire, Grants
+from detent.rules.decide import is_plain
 from detent.stores.base import app_of
 from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
@@ -18,6 +20,8 @@ from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
 from detent.stores.redis.link import Link, Servers
 from detent.stores.redis.session import Session
+
+TAKE_AGAIN_S = 1.0  # after a refusal
 
 
 class RedisStore(Engine):
@@ -39,7 +43,10 @@ class RedisStore(Engine):
 
             servers = RedisServers(url)
         link = Link(servers, wait_replicas)
-        super().__init__(RedisDriver(Session(link, key_prefix, wait_replicas > 0, wall, elapsed)))
+        self._session = Session(link, key_prefix, wait_replicas > 0, wall, elapsed)
+        super().__init__(RedisDriver(self._session))
+        # App and queues -> when `take` may answer an ask: after an ask that got only plain messages.
+        self._take_from: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         starts = {job: f"{app_of(job)}." for job in {fire.job for fire in fires}}
@@ -52,7 +59,20 @@ class RedisStore(Engine):
         if ask.dead:  # an instance may have claims of other apps
             for app in set(self.apps()) - {ask.app}:
                 self._run(app, lambda unit: _end_claims(unit, ask.dead))
-        return super().claim(ask)
+        queues = ask.app, ask.queues
+        if self._take_from.get(queues, math.inf) <= clock.monotonic():
+            from detent.stores.redis.taking import take  # the trigger does not need it
+
+            if taken := take(self._session, ask):
+                self._remember(taken[1], taken[0].epoch)
+                return taken[0]
+            self._take_from[queues] = clock.monotonic() + TAKE_AGAIN_S
+        grants = super().claim(ask)
+        if all(is_plain(claim.fire) for claim in grants.claims):
+            self._take_from.setdefault(queues, 0.0 if grants.claims else math.inf)
+        else:
+            self._take_from.pop(queues, None)
+        return grants
 
 
 def _end_claims(unit: Unit, dead: Sequence[str]) -> None:

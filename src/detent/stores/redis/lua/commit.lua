@@ -6,20 +6,18 @@
 -- with three words: the version, and the first fence and the first id of its commit.
 
 local VIEW_S = 4 -- as in engine/driver.py
-local IDS = 65536 -- ids that one version has
 
 local stamp
 
 local function holds(expect)
   local ask = expect.ask
-  local last = ask and tonumber(string.match(call("HGET", prefix .. "asks", ask[1]) or "0", "^%S+"))
   return (not expect.epoch or expect.epoch == header.epoch)
     and (not expect.seen or math.abs(steady - expect.seen) <= VIEW_S)
     and (not expect.ahead or math.abs(header.ahead - expect.ahead) <= STEP_S) -- else the clock was set since the look
     and (not expect.live_until or expect.live_until > steady)
     and (expect.generation or header.generation) == header.generation
     and (expect.controls or header.controls) == header.controls
-    and (not ask or steady >= header.quarantined_until and ask[2] > last)
+    and (not ask or steady >= header.quarantined_until and ask[2] > last_ask(ask[1]))
 end
 
 -- The fields that do not have the version that the client read, and the place after the versions.  Of nothing it is 0.
@@ -124,25 +122,20 @@ local function commit(expect, checks, list, wakes)
   if #stale > 0 then
     return { leave(), "stale", stale }
   end
-  local fence = header.fence
-  if expect.fences > 0 then
-    fence = fence > 0 and fence or leap(0)
-    header.fence = fence + expect.fences
-  end
-  header.version, header.last = header.version + 1, wall
-  stamp = table.concat({ exact(header.version), exact(fence + 1), exact(header.version * IDS), "" }, " ")
-  wakes_nodes, is_changed = expect.wakes_nodes, true
+  local fence
+  stamp, fence = begin_commit(expect.fences)
+  wakes_nodes = expect.wakes_nodes
   write_all(list, at)
   for _, one in ipairs(wakes) do
     wake(unpack(one))
   end
   if expect.ask then
-    call("HSET", prefix .. "asks", expect.ask[1], exact(expect.ask[2]) .. " " .. exact(steady))
+    keep_ask(unpack(expect.ask))
   end
   header.longest = math.max(header.longest, expect.longest_ttl_s)
   header.generation = header.generation + (expect.new_generation and 1 or 0)
   header.controls = header.controls + (expect.new_controls and 1 or 0)
-  return { leave(), "done", exact(fence + 1) }
+  return { leave(), "done", exact(fence) }
 end
 
 return arrive() and commit(unpack(cjson.decode(ARGV[REQUEST]))) or {}

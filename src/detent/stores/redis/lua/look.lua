@@ -76,9 +76,8 @@ end
 
 -- There is no index of nodes: only a repeated ask, or the end of a node, needs one.
 function reads.asked(node, number)
-  local last = tonumber(string.match(call("HGET", prefix .. "asks", node) or "0", "^%S+"))
   local keys = {}
-  for _, queue in ipairs(number <= last and call("SMEMBERS", prefix .. "queues") or {}) do
+  for _, queue in ipairs(number <= last_ask(node) and call("SMEMBERS", prefix .. "queues") or {}) do
     append(keys, call("ZRANGE", prefix .. "live:" .. queue, 0, -1))
     append(keys, call("ZRANGE", prefix .. "taken:" .. queue, 0, -1))
   end
@@ -135,18 +134,7 @@ function reads.jobs(names)
   return out
 end
 
-local function first_after(indexes, now)
-  local first = math.huge
-  for _, index in ipairs(indexes) do
-    local found = call("ZRANGEBYSCORE", prefix .. index, "(" .. exact(now), "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
-    first = math.min(first, found or first)
-  end
-  return exact(first)
-end
-
-function reads.next(by_look_at, by_expiry)
-  return { first_after(by_look_at, wall), first_after(by_expiry, steady) }
-end
+reads.next = next_times
 
 if not arrive() then
   return {}

@@ -4,6 +4,7 @@ local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB = 6, 7, 8, 9, 10, 11, 12
 local TIER, PARKED, DOUBTED, MOVES = 13, 14, 15, 16
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
 local RECORD = { "states", "texts" } -- hashes
+local IDS = 65536 -- ids that one version has
 
 local function append(list, more)
   for _, one in ipairs(more) do
@@ -75,4 +76,38 @@ local function reschedule(key, line, by_s, at)
   call("ZADD", prefix .. "rivals:" .. lane, "XX", line[RUN_AT], key)
   call("ZADD", prefix .. "letters:" .. queue, "XX", line[RUN_AT], key)
   write_line(key, line)
+end
+
+-- When a record is next due, and when a claim next expires, by these indexes.
+local function next_times(by_look_at, by_expiry)
+  local function first_after(indexes, now)
+    local first = math.huge
+    for _, index in ipairs(indexes) do
+      local found = call("ZRANGEBYSCORE", prefix .. index, "(" .. exact(now), "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
+      first = math.min(first, found or first)
+    end
+    return exact(first)
+  end
+  return { first_after(by_look_at, wall), first_after(by_expiry, steady) }
+end
+
+-- The number of the last ask of a node that was committed.
+local function last_ask(node)
+  return tonumber(string.match(call("HGET", prefix .. "asks", node) or "0", "^%S+"))
+end
+
+local function keep_ask(node, number)
+  call("HSET", prefix .. "asks", node, exact(number) .. " " .. exact(steady))
+end
+
+-- Raises the version.  Returns what the lines that are written begin with, and the first of so many new fences.
+local function begin_commit(fences)
+  local fence = header.fence
+  if fences > 0 then
+    fence = fence > 0 and fence or leap(0)
+    header.fence = fence + fences
+  end
+  header.version, header.last, is_changed = header.version + 1, wall, true
+  local stamp = { exact(header.version), exact(fence + 1), exact(header.version * IDS), "" }
+  return table.concat(stamp, " "), fence + 1
 end
