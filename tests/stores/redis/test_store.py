@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.equipment.redis_server import RedisServer, open_for
 
+from detent.model import Ask, Grants
 from detent.stores.base import Store
 from detent.stores.redis.store import RedisStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
@@ -31,13 +32,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.end()
 
 
-def _opened(url: str, clock: FakeClock) -> RedisStore:
+class EagerStore(RedisStore):
+    """Tries `take` first, whatever an ask is for."""
+
+    def claim(self, ask: Ask) -> Grants:
+        self._take_from[ask.app, ask.queues] = 0.0
+        return super().claim(ask)
+
+
+def _opened(url: str, clock: FakeClock, kind: type[RedisStore] = RedisStore) -> RedisStore:
     """An empty store with this clock."""
-    return RedisStore(url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
+    return kind(url, next(prefixes), wall=clock.wall, elapsed=clock.monotonic)
 
 
+@pytest.mark.parametrize("kind", [RedisStore, EagerStore], ids=["", "take"])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> None:
+def test_the_redis_store_keeps_the_rule(check: Check, kind: type[RedisStore], server: RedisServer) -> None:
     clock = FakeClock()
 
     def reopen(store: Store) -> Store:
@@ -48,12 +58,16 @@ def test_the_redis_store_keeps_the_rule(check: Check, server: RedisServer) -> No
         server.new_epoch()
         return store
 
-    opener = partial(_opened, server.url, clock)
+    opener = partial(_opened, server.url, clock, kind)
     run_check(check, World(opener, clock.pass_time, clock.step_wall, reopen, forget))
 
 
-def test_the_redis_store_behaves_like_the_in_memory_store(server: RedisServer) -> None:
-    check_against_reference(partial(_opened, server.url), examples=EXAMPLES, fixed=not CAMPAIGN)
+@pytest.mark.parametrize("kind", [RedisStore, EagerStore], ids=["", "take"])
+def test_the_redis_store_behaves_like_the_in_memory_store(
+    kind: type[RedisStore], server: RedisServer
+) -> None:
+    opener = partial(_opened, server.url, kind=kind)
+    check_against_reference(opener, examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)

@@ -14,8 +14,10 @@ from detent.errors import UsageError
 from detent.model import Ask, Fire, Grants
 from detent.rules.decide import is_plain
 from detent.stores.base import app_of
+from detent.stores.engine.claiming import PAGE_MAX
 from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
+from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
 from detent.stores.redis.link import Link, Servers
@@ -59,20 +61,28 @@ class RedisStore(Engine):
         if ask.dead:  # an instance may have claims of other apps
             for app in set(self.apps()) - {ask.app}:
                 self._run(app, lambda unit: _end_claims(unit, ask.dead))
-        queues = ask.app, ask.queues
-        if self._take_from.get(queues, math.inf) <= clock.monotonic():
-            from detent.stores.redis.taking import take  # the trigger does not need it
-
-            if taken := take(self._session, ask):
-                self._remember(taken[1], taken[0].epoch)
-                return taken[0]
-            self._take_from[queues] = clock.monotonic() + TAKE_AGAIN_S
-        grants = super().claim(ask)
-        if all(is_plain(claim.fire) for claim in grants.claims):
-            self._take_from.setdefault(queues, 0.0 if grants.claims else math.inf)
-        else:
+        if taken := self._take(ask):
+            self._remember(taken[1], taken[0].epoch)
+            return taken[0]
+        grants, queues = super().claim(ask), (ask.app, ask.queues)
+        if not all(is_plain(claim.fire) for claim in grants.claims):
             self._take_from.pop(queues, None)
+        elif grants.claims:
+            self._take_from.setdefault(queues, 0.0)
         return grants
+
+    def _take(self, ask: Ask) -> tuple[Grants, list[Record]] | None:
+        """None: `take` is not for this ask, or for none yet, or was refused."""
+        is_special = ask.dead or ask.without or ask.limit > PAGE_MAX
+        queues = ask.app, ask.queues
+        if is_special or self._take_from.get(queues, math.inf) > clock.monotonic():
+            return None
+        from detent.stores.redis.taking import take  # the trigger does not need it
+
+        taken = take(self._session, ask)
+        if taken is None:
+            self._take_from[queues] = clock.monotonic() + TAKE_AGAIN_S
+        return taken
 
 
 def _end_claims(unit: Unit, dead: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from detent.model import Ask, Grants
 from detent.rules.decide import Decision, View
 from detent.stores.base import NOTE_PREFIX, PAUSE, RATE
-from detent.stores.engine.claiming import PAGE_MAX, apply_decision
+from detent.stores.engine.claiming import apply_decision
 from detent.stores.engine.record import Record, claim_of
 from detent.stores.redis.driver import live_indexes
 from detent.stores.redis.indexes import encoded, indexes_of
@@ -16,9 +16,7 @@ from detent.stores.redis.values import Kept, fires_of
 
 
 def take(session: Session, ask: Ask) -> tuple[Grants, list[Record]] | None:
-    """None: the engine has to answer."""
-    if ask.dead or ask.without or not 0 < ask.limit <= PAGE_MAX:
-        return None
+    """None: the engine has to answer.  The ask must neither name dead nodes nor leave out jobs."""
     queues = [encoded(queue) for queue in dict.fromkeys(ask.queues)]
     judged = [f"due:{tier}:{queue}" for queue in queues for tier in "jh"]
     claimed = live_indexes(ask.queues)
