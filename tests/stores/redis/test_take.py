@@ -1,5 +1,5 @@
-"""Plain messages that are claimed in one call have the records, versions and fences that the engine would give
-them.  `test_store` runs the whole suite of the stores with this call."""
+"""Plain messages that are claimed in one call get the records, versions and fences that the engine would
+give.  `test_store` runs the whole suite of the stores with this call."""
 
 from __future__ import annotations
 
