@@ -1,6 +1,6 @@
-"""Have Spin search the whole state space of `claims.pml`: it must hold, and each removed safeguard be found.
+"""Lets Spin search the whole state space of `claims.pml`.  The model must hold, and each removed safeguard must be found.
 
-`python model/check.py [--small] [-o json]` exits with 1 where something is not as expected.
+`python model/check.py [--small] [-o json]` exits with 1 if a result is not as expected.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ SOURCE = Path(__file__).with_name("claims.pml")
 TOOLS = ("spin", "gcc")
 DEPTH_MAX = 20_000
 MEMORY_MB = 8000
-AT_ONCE = 2  # searches; each has one processor to itself
+AT_ONCE = 2  # searches, each on a processor of its own
 HOLDS = "holds"
 OVERLAP, LIVE_CLAIMS = "two of a lane alive", "two live claims in a lane"
 SMALLER, TWICE = "a fence that does not grow", "an attempt launched twice"
 REGRANTED = "a settled fire granted again"
-UNOWNED, UNSETTLED = "a claim that nobody knows of", "a fire never settled"
+UNOWNED, UNSETTLED = "a claim without an owner", "a fire never settled"
 ENDLESS = "a run without end"
-SIGNS = {  # what stands in the assertion that is violated
+SIGNS = {  # text of the violated assertion -> its meaning
     "orphan": OVERLAP,
-    "sentence": LIVE_CLAIMS,
+    "disposition": LIVE_CLAIMS,
     ">top": SMALLER,
     "launched_": TWICE,
     "holder": UNOWNED,
@@ -41,12 +41,12 @@ SIGNS = {  # what stands in the assertion that is violated
 
 
 class Variant(NamedTuple):
-    """One search: the model as these definitions make it, and what must come out of it."""
+    """One search: the definitions for the model, and the expected result."""
 
     name: str
     expected: str = HOLDS
     defines: tuple[str, ...] = ()
-    ends: bool = False  # look for runs that never end as well
+    ends: bool = False  # also search for runs that never end
 
 
 class Finding(NamedTuple):
@@ -69,18 +69,18 @@ SAFEGUARDS = {
     "ASK_NOT_NUMBERED": UNOWNED,
     "NO_KEY": TWICE,
     "NO_LANE": LIVE_CLAIMS,
-    "NO_SENTENCE": UNSETTLED,
+    "NO_DISPOSITION": UNSETTLED,
     "NO_TRUST_MARGIN": OVERLAP,
     "TRUST_FROM_ANSWER": OVERLAP,
     "CHECK_THEN_START": OVERLAP,
     "NO_WARDEN": OVERLAP,
-    "NO_CALM": OVERLAP,
+    "NO_QUARANTINE": OVERLAP,
     "COUNTER_FENCE": SMALLER,
     "NO_FIRE_VERSION": REGRANTED,
     "NO_LANE_VERSION": LIVE_CLAIMS,
 }
 QUICK = (
-    "NO_FENCE", "RENEW_AFTER_EXPIRY", "NO_KEY", "NO_SENTENCE", "NO_CALM", "COUNTER_FENCE",
+    "NO_FENCE", "RENEW_AFTER_EXPIRY", "NO_KEY", "NO_DISPOSITION", "NO_QUARANTINE", "COUNTER_FENCE",
     "NO_FIRE_VERSION", "NO_LANE_VERSION",
 )  # fmt: skip
 REMOVED = tuple(Variant(name, found, (*TWO, name)) for name, found in SAFEGUARDS.items())
@@ -104,14 +104,14 @@ def check(variant: Variant) -> Finding:
         defines = [f"-D{one}" for one in variant.defines]
         _run(folder, "spin", *defines, "-a", str(SOURCE))
         kind = "-DNP" if variant.ends else "-DSAFETY"
-        optimised = "-O2" if variant in LARGE else "-O0"  # else to compile takes longer than to search
+        optimised = "-O2" if variant in LARGE else "-O0"  # compiling with -O2 takes longer than the small searches
         _run(folder, "gcc", optimised, "-w", kind, f"-DMEMLIM={MEMORY_MB}", "-o", "pan", "pan.c")
         said = _run(folder, "./pan", f"-m{DEPTH_MAX}", *(["-l"] if variant.ends else []))
     return read(variant, said)
 
 
 def read(variant: Variant, said: str) -> Finding:
-    """What the search printed.  One that did not reach everything has shown nothing."""
+    """Read the output of a search.  An incomplete search proves nothing."""
     counted = re.search(r"^\s*(\d+) states, stored", said, re.MULTILINE)
     depth = re.search(r"depth reached (\d+), errors: (\d+)", said)
     if not counted or not depth:
@@ -156,7 +156,7 @@ def text_of(findings: Sequence[Finding]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="fewer nodes and troubles: seconds")
+    parser.add_argument("--small", action="store_true", help="fewer nodes and faults: takes seconds")
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
     given = parser.parse_args()
     if lacking := missing():
