@@ -13,7 +13,8 @@ from detent import Detent, PushUnknown, StoreUnavailable
 from detent.app.queue.tasks import TaskFunction
 from detent.stores.redis.link import script_of
 
-COMMIT = script_of("commit").sha.encode()  # in a request that writes
+# In a request that writes, and in one that claims plain messages.
+COMMIT, TAKE = script_of("commit").sha.encode(), script_of("take").sha.encode()
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_the_error_of_push_many_names_the_unknown_messages(
 
 def test_a_claim_whose_answer_is_lost_is_granted_again(send: TaskFunction[..., Any, Any], way: Proxy) -> None:
     handle = send.push("a")
-    way.lose(1, to=COMMIT)
+    way.lose(1, to=TAKE)
     (delivery,) = send.app.queue("default").claim()
     assert (way.lost, delivery.key, delivery.attempt) == (1, handle.key, 1)
     way.lose(1, to=COMMIT)
