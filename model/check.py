@@ -1,4 +1,6 @@
-"""Lets Spin search the whole state space of `claims.pml`.  The model must hold, and each removed safeguard must be found.
+"""Searches the whole state space of `claims.pml` with Spin.
+
+The model must hold, and the search must find each removed safeguard.
 
 `python model/check.py [--small] [-o json]` exits with 1 if a result is not as expected.
 """
@@ -104,7 +106,8 @@ def check(variant: Variant) -> Finding:
         defines = [f"-D{one}" for one in variant.defines]
         _run(folder, "spin", *defines, "-a", str(SOURCE))
         kind = "-DNP" if variant.ends else "-DSAFETY"
-        optimised = "-O2" if variant in LARGE else "-O0"  # compiling with -O2 takes longer than the small searches
+        # Compiling with -O2 takes longer than the small searches.
+        optimised = "-O2" if variant in LARGE else "-O0"
         _run(folder, "gcc", optimised, "-w", kind, f"-DMEMLIM={MEMORY_MB}", "-o", "pan", "pan.c")
         said = _run(folder, "./pan", f"-m{DEPTH_MAX}", *(["-l"] if variant.ends else []))
     return read(variant, said)
