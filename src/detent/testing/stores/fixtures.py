@@ -94,8 +94,8 @@ class Asker:
 
     def ask(self, repeat: bool = False, **fields: Any) -> Grants:
         self.number += not repeat
-        whole = {"limit": 9, "ttl_s": TTL_S} | fields
-        return self.store.claim(Ask(self.app, self.node, self.number, **whole))
+        ask = Ask(self.app, self.node, self.number, **({"limit": 9, "ttl_s": TTL_S} | fields))
+        return self.store.claim(ask._replace(queues=tuple(ask.queues)))
 
     def claim(self, repeat: bool = False, **fields: Any) -> list[Claim]:
         return sorted(self.ask(repeat, **fields).claims, key=lambda claim: claim.fence)
