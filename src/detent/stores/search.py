@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import Protocol, TypeVar
 
-from detent.model import DEAD, Fire, Found, Outcome, Place, Query, Row, Size, State
+from detent.model import DEAD, Fire, Outcome, Place, Query, Row, Size, State
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.engine.driver import LaneMembers
 from detent.stores.engine.record import Record
+from detent.stores.paging import place_of
 
 
 class Searched(Protocol):
@@ -147,14 +148,3 @@ def prunable(
         if one.over_at < now - older_than_s or is_surplus:
             gone.append(one)
     return gone
-
-
-def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
-    """The result of a search.  With `limit` rows, the next search continues after the last of them."""
-    if 0 < limit <= len(rows):
-        return Found(rows, place_of(rows[-1].fire))
-    return Found(rows, stopped_at)
-
-
-def place_of(fire: Fire) -> Place:
-    return fire.due_at, fire.key

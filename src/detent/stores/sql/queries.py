@@ -15,7 +15,7 @@ from detent.stores.engine.claiming import CHARGE_PREFIX
 from detent.stores.engine.driver import Header, Progress
 from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
-from detent.stores.search import page
+from detent.stores.paging import page
 from detent.stores.sql import columns
 from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session
