@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.stores.engine.claiming import CHARGE_PREFIX
+from detent.stores.base import CHARGE_PREFIX
 from detent.stores.sql.dialect import Session
 from detent.stores.sql.pending import longest_pending_s, move_delays
 from detent.stores.sql.server_clock import Correction, World, moved_charges
