@@ -21,7 +21,7 @@ LAYERS = (  # a package may import itself and those before it in this list
 )
 FAMILIES = {  # folders whose members do not import each other, but for what they share
     "formats": {"base", "cloud_schedules"},
-    "stores": {"base", "encoding", "search", "registry", "engine", "sql"},
+    "stores": {"base", "encoding", "paging", "search", "registry", "engine", "sql"},
     "runners": {"lifeline", "running", "command", "secrets"},
     "hosts": {"base", "remote", "spec_folder", "reconcile", "adoption", "registry"},
 }

@@ -77,7 +77,7 @@ class Policy(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """A queue's rate limit: at most `most` attempts start in any window."""
+    """A queue's rate limit: at most `most` attempts are granted in any window."""
 
     most: int
     window_s: float = 60.0

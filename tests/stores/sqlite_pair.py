@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from detent.model import Ask, Claim, Fire, Outcome, Query, Row
 from detent.stores.base import Store
+from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
-from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.fixtures import FakeClock
 
 
@@ -19,14 +19,16 @@ class Pair(NamedTuple):
     """Both stores, with the same clock."""
 
     clock: FakeClock
-    stores: tuple[ReferenceStore, SqliteStore]
+    stores: tuple[MemoryStore, SqliteStore]
 
     def same(self, call: Callable[[Store], list[Claim]]) -> list[tuple[str, Outcome | None]]:
         """The claims of both stores, which must be equal, as must all rows afterwards."""
         ours, theirs = ([(one.fire.key, one.disposition) for one in call(store)] for store in self.stores)
         assert sorted(theirs) == sorted(ours)
         assert rows(self.stores[1]) == rows(self.stores[0])
-        assert self.waiting() == {key for key, entry in self.stores[0]._entries.items() if entry.waits}
+        assert self.waiting() == {
+            key for key, one in self.stores[0].driver.state.records.items() if one.waits
+        }
         return ours
 
     def waiting(self) -> set[str]:
@@ -60,4 +62,4 @@ def open_pair(path: Path) -> Iterator[Pair]:
     clock = FakeClock()
     sqlite = SqliteStore(path, clock.wall, clock.monotonic, lambda: "this boot")
     with closing(sqlite):
-        yield Pair(clock, (ReferenceStore(clock.wall, clock.monotonic), sqlite))
+        yield Pair(clock, (MemoryStore(clock.wall, clock.monotonic), sqlite))

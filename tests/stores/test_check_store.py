@@ -6,6 +6,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.equipment.mysql_server import ClockedStore, shared_databases
@@ -20,10 +21,13 @@ from detent.model import (
     Plan,
     Report,
     Verdict,
-    Watermark,
     Watermarks,
 )
-from detent.stores.base import Store
+from detent.stores.base import BREAKER, CHARGE_PREFIX, LANE_PREFIX, NOTE_PREFIX, Store
+from detent.stores.engine.driver import Expect, Group, Header, Planned, Read
+from detent.stores.engine.record import Record
+from detent.stores.memory.driver import MemoryDriver
+from detent.stores.memory.store import MemoryStore
 from detent.stores.sqlite.store import SqliteStore
 from detent.testing.check_store import (
     CHECKS,
@@ -35,20 +39,18 @@ from detent.testing.check_store import (
     run_check,
     sentence,
 )
-from detent.testing.reference.record import Entry
-from detent.testing.reference.store import ReferenceStore
 
 
 def _memory(_: Path) -> World:
     clock = FakeClock()
 
     def forget(store: Store) -> Store:
-        assert isinstance(store, ReferenceStore)
-        store._new_epoch()
+        assert isinstance(store, MemoryStore)
+        store.driver.new_epoch()
         return store
 
     return World(
-        opener=lambda: ReferenceStore(clock.wall, clock.monotonic),
+        opener=lambda: MemoryStore(clock.wall, clock.monotonic),
         pass_time=clock.pass_time,
         stepper=clock.step_wall,
         reopener=lambda store: store,
@@ -143,7 +145,7 @@ def test_every_store_keeps_the_rule(check: Check, world: str, tmp_path: Path) ->
 
 def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> None:
     clock = FakeClock()
-    held = check_store(lambda: ReferenceStore(clock.wall, clock.monotonic), clock.pass_time)
+    held = check_store(lambda: MemoryStore(clock.wall, clock.monotonic), clock.pass_time)
     assert "a key is recorded once" in held
     assert {sentence(check) for check in CHECKS} - set(held) == NEED_MORE
 
@@ -151,19 +153,20 @@ def test_the_suite_lists_the_rules_that_held_and_skips_what_is_not_offered() -> 
 # Stores that break one rule each, and the rule that each one breaks.
 
 
-class ForgetsKeys(ReferenceStore):
-    def _record(self, fire: Fire, run_at: float) -> bool:
-        self._entries.pop(fire.key, None)
-        return super()._record(fire, run_at)
+class ForgetsKeys(MemoryStore):
+    def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
+        for fire in fires:
+            self.driver.state.records.pop(fire.key, None)
+        return super().put(fires, delay_s)
 
 
-class HearsLateAsks(ReferenceStore):
+class HearsLateAsks(MemoryStore):
     def claim(self, ask: Ask) -> Grants:
-        self._asks.pop(ask.node, None)
+        self.driver.state.asks.pop(ask.node, None)
         return super().claim(ask)
 
 
-class GrantsAfresh(ReferenceStore):
+class GrantsAfresh(MemoryStore):
     def claim(self, ask: Ask) -> Grants:
         grants = super().claim(ask)
         return grants._replace(claims=tuple(c for c in grants.claims if c.fence > self._newest(grants)))
@@ -173,63 +176,123 @@ class GrantsAfresh(ReferenceStore):
         return int(seen)
 
 
-class RenewsTheDead(ReferenceStore):
-    def _live(self, entry: Entry) -> bool:
-        return entry.state == "claimed"
+class RenewsTheDead(MemoryStore):
+    def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
+        for record in self.driver.state.open.values():
+            record.expires = float("inf")
+        return super().renew(claims)
 
 
-class TrustsAnyFence(ReferenceStore):
-    def _finish(self, report: Report) -> Verdict | None:
-        entry = self._entries[report.claim.fire.key]
-        return super()._finish(report._replace(claim=report.claim._replace(fence=entry.fence)))
+class TrustsAnyFence(MemoryStore):
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        records = self.driver.state.records
+        newest = [one.claim._replace(fence=records[one.claim.fire.key].fence) for one in reports]
+        return super().finish([one._replace(claim=claim) for one, claim in zip(reports, newest, strict=True)])
 
 
-class LosesSentences(ReferenceStore):
-    def _grant(self, entry: Entry, ask: Ask) -> None:
-        super()._grant(entry, ask)
-        entry.disposition = None
+class LosesDispositions(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        grants = super().claim(ask)
+        for record in self.driver.state.open.values():
+            record.disposition = None
+        return grants
 
 
-class FollowsTwice(ReferenceStore):
+class FollowsTwice(MemoryStore):
     def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
         for report in reports:
             self.put(report.follow)
         return super().finish(reports)
 
 
-class TakesNothingBack(ReferenceStore):
-    def _withdraw(self, planned: object, since: object) -> None:
-        pass
+class TakesNothingBack(MemoryStore):
+    def __init__(self, *clocks: Callable[[], float]) -> None:
+        super().__init__(*clocks)
+        self.driver = FindsNothingPlanned(*clocks)
 
 
-class WithdrawsOnlyWhatIsNotDue(ReferenceStore):
-    def _unattempted(self, job: str) -> list[Entry]:
-        return [e for e in super()._unattempted(job) if e.fire.due_at.timestamp() > self._now()]
+class FindsNothingPlanned(MemoryDriver):
+    def _planned(self, record: Record, wall: float) -> bool:
+        return False
+
+    def look(self, app: str, reads: Sequence[Read]) -> tuple[Header, list[Any]]:
+        header, replies = super().look(app, reads)
+        for read, reply in zip(reads, replies, strict=True):
+            if isinstance(read, Planned):
+                reply[:] = [one for one in reply if self._planned(one, header.wall)]
+        return header, replies
 
 
-class FillsGaps(ReferenceStore):
+class FindsWhatIsNotDue(FindsNothingPlanned):
+    def _planned(self, record: Record, wall: float) -> bool:
+        return record.run_at > wall
+
+
+class WithdrawsOnlyWhatIsNotDue(MemoryStore):
+    def __init__(self, *clocks: Callable[[], float]) -> None:
+        super().__init__(*clocks)
+        self.driver = FindsWhatIsNotDue(*clocks)
+
+
+class FillsGaps(MemoryStore):
     def advance(self, app: str, plans: Sequence[Plan]) -> Watermarks:
+        jobs = self.driver.state.jobs
         for plan in plans:
-            if watermark := self._watermarks.get(plan.job):
-                self._watermarks[plan.job] = Watermark(max(watermark.at, plan.since), watermark.revision)
+            if (job := jobs.get(plan.job)) and job.at is not None:
+                jobs[plan.job] = job._replace(at=max(job.at, plan.since.timestamp()))
         return super().advance(app, plans)
 
 
-class KeepsItsFence(ReferenceStore):
-    def _new_epoch(self) -> None:
-        self._epoch += 1
-
-
-class HasNoGrace(ReferenceStore):
+class KeepsItsFence(MemoryStore):
     def __init__(self, *clocks: Callable[[], float]) -> None:
         super().__init__(*clocks)
-        self._graces.keep = lambda lane, seconds: None  # type: ignore[method-assign]
+        self.driver.new_epoch = self._new_epoch  # type: ignore[method-assign]
+
+    def _new_epoch(self) -> None:
+        self.driver.epoch += 1
 
 
-class StopsNobody(ReferenceStore):
-    def _grant_due(self, ask: Ask, now: float) -> None:
-        super()._grant_due(ask, now)
+class Leaves(MemoryStore):
+    """Leaves something out of each group that it commits."""
+
+    def __init__(self, *clocks: Callable[[], float]) -> None:
+        super().__init__(*clocks)
+        commit = self.driver.commit
+        self.driver.commit = lambda app, expect, groups: commit(  # type: ignore[method-assign]
+            app, expect, [self._left(expect, group) for group in groups]
+        )
+
+    def _left(self, expect: Expect, group: Group) -> Group:
+        raise NotImplementedError
+
+
+class HasNoGrace(Leaves):
+    def _left(self, expect: Expect, group: Group) -> Group:
+        some = [one._replace(text="") if one.name.startswith(LANE_PREFIX) else one for one in group.cells]
+        return group._replace(cells=some)
+
+
+class KeepsLateHooks(Leaves):
+    def _left(self, expect: Expect, group: Group) -> Group:
+        return group._replace(drops=[one for one in group.drops if one.version is not None])
+
+
+class ChargesNobody(Leaves):
+    def _left(self, expect: Expect, group: Group) -> Group:
+        return group._replace(cells=[one for one in group.cells if not one.name.startswith(CHARGE_PREFIX)])
+
+
+class LetsAllProbe(Leaves):
+    def _left(self, expect: Expect, group: Group) -> Group:
+        start = NOTE_PREFIX + BREAKER if expect.ask else "no cell"
+        return group._replace(cells=[one for one in group.cells if not one.name.startswith(start)])
+
+
+class StopsNobody(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        grants = super().claim(ask)
         self._forget_stops()
+        return grants
 
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         answer = super().cancel(key, reason, cause)
@@ -237,78 +300,62 @@ class StopsNobody(ReferenceStore):
         return answer
 
     def _forget_stops(self) -> None:
-        for entry in self._open.values():
-            entry.stop = None
+        for record in self.driver.state.open.values():
+            record.stop = None
 
 
-class CountsWhatIsGivenBack(ReferenceStore):
-    def _finish(self, report: Report) -> Verdict | None:
-        answer = super()._finish(report._replace(verdict=report.verdict._replace(counts=True)))
-        return report.verdict if answer else None
+class CountsWhatIsGivenBack(MemoryStore):
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        return super().finish([one._replace(verdict=one.verdict._replace(counts=True)) for one in reports])
 
 
-class KeepsLateHooks(ReferenceStore):
-    def __init__(self, *clocks: Callable[[], float]) -> None:
-        super().__init__(*clocks)
-        self._index.drop_late_hooks = lambda fire: None  # type: ignore[method-assign]
+class MixesQueues(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        return super().claim(ask._replace(queues=tuple(sorted(ask.queues))))
 
 
-class MixesQueues(ReferenceStore):
-    def _due_entries(self, ask: Ask, now: float) -> list[Entry]:
-        return sorted(super()._due_entries(ask, now), key=lambda entry: (entry.run_at, entry.fire.key))
+class BuriesNobody(MemoryStore):
+    def claim(self, ask: Ask) -> Grants:
+        return super().claim(ask._replace(dead=()))
 
 
-class ChargesNobody(ReferenceStore):
-    def __init__(self, *clocks: Callable[[], float]) -> None:
-        super().__init__(*clocks)
-        self._gates.enter = lambda fire, fence: None  # type: ignore[method-assign]
-
-
-class LetsAllProbe(ReferenceStore):
-    def _runs(self, key: str) -> bool:
-        return False
-
-
-class BuriesNobody(ReferenceStore):
-    def _declare_dead(self, instances: Sequence[str]) -> None:
-        pass
-
-
-class ForgetsWhatWasCancelled(ReferenceStore):
+class ForgetsWhatWasCancelled(MemoryStore):
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
-        reached = dict(self._reached)
-        done, self._reached = super().cancel(key, reason, cause), reached
+        reached = {name: job.reached for name, job in self.driver.state.jobs.items()}
+        done, jobs = super().cancel(key, reason, cause), self.driver.state.jobs
+        jobs.update({name: job._replace(reached=reached.get(name)) for name, job in jobs.items()})
         return done
 
 
-class ForgetsCauses(ReferenceStore):
+class ForgetsCauses(MemoryStore):
     def cancel(self, key: str, reason: str = "", cause: Cause = "stopped") -> bool:
         return super().cancel(key, reason)
 
-    def _finish(self, report: Report) -> Verdict | None:
-        answer = report.verdict.outcome._replace(cause="work")
-        return super()._finish(report._replace(verdict=report.verdict._replace(outcome=answer)))
+    def finish(self, reports: Sequence[Report]) -> list[Verdict | None]:
+        some = [one.verdict._replace(outcome=one.verdict.outcome._replace(cause="work")) for one in reports]
+        return super().finish(
+            [one._replace(verdict=verdict) for one, verdict in zip(reports, some, strict=True)]
+        )
 
 
-class RenewsInNameOnly(ReferenceStore):
+class RenewsInNameOnly(MemoryStore):
     def renew(self, claims: Sequence[Claim]) -> list[Outcome | None]:
         return [None for _ in claims]
 
 
-class LivesByTheWallClock(ReferenceStore):
-    def _now(self) -> float:
-        self._monotonic = self._wall
-        return super()._now()
+class LivesByTheWallClock(MemoryStore):
+    def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
+        super().__init__(wall, wall)
 
 
-BROKEN: list[tuple[type[ReferenceStore], str]] = [
+BROKEN: list[tuple[type[MemoryStore], str]] = [
     (ForgetsKeys, "a_key_is_recorded_once"),
     (HearsLateAsks, "an_ask_that_arrives_late_is_granted_nothing"),
     (GrantsAfresh, "a_repeated_ask_gets_the_same_grants_renewed"),
     (RenewsTheDead, "an_expired_claim_renews_nothing"),
     (TrustsAnyFence, "a_finish_repeated_after_another_claim_is_refused"),
     (TrustsAnyFence, "an_expired_claim_is_granted_to_be_settled_as_lost"),
-    (LosesSentences, "a_disposition_outlives_the_node_that_should_settle_it"),
+    (LosesDispositions, "a_disposition_outlives_the_node_that_should_settle_it"),
     (FollowsTwice, "following_fires_are_recorded_once_with_the_end"),
     (FollowsTwice, "a_refused_finish_records_no_following_fires"),
     (TakesNothingBack, "a_change_withdraws_fires_that_are_not_yet_due"),
@@ -337,7 +384,7 @@ BROKEN: list[tuple[type[ReferenceStore], str]] = [
 
 @pytest.mark.parametrize(("broken", "name"), BROKEN, ids=lambda one: getattr(one, "__name__", one))
 def test_a_broken_store_is_reported_with_the_rule_that_it_breaks(
-    broken: type[ReferenceStore], name: str, tmp_path: Path
+    broken: type[MemoryStore], name: str, tmp_path: Path
 ) -> None:
     clock, (check,) = FakeClock(), [check for check in CHECKS if check.__name__ == name]
     world = _memory(tmp_path)._replace(
@@ -350,11 +397,11 @@ def test_a_broken_store_is_reported_with_the_rule_that_it_breaks(
 
 
 def test_a_world_says_what_it_does_not_offer() -> None:
-    world = World(ReferenceStore, lambda seconds: None)
+    world = World(MemoryStore, lambda seconds: None)
     for act in (
         lambda: world.step_wall(1),
-        lambda: world.reopen(ReferenceStore()),
-        lambda: world.new_epoch(ReferenceStore()),
+        lambda: world.reopen(MemoryStore()),
+        lambda: world.new_epoch(MemoryStore()),
     ):
         with pytest.raises(NotOffered):
             act()

@@ -19,7 +19,7 @@ from detent.manifest.check import Manifest
 from detent.model import Found, Note, Place, Query, Row, Size, Watermarks
 from detent.rules.rates import without_priority
 from detent.stores.base import JOBS, NODE, PAUSE, Store
-from detent.stores.search import place_of
+from detent.stores.paging import place_of
 from detent.views.lookup import NOT_HOOKS, find_job
 from detent.views.nodes import Heartbeat, NodeStatus, heartbeat_of, lists_of, node_statuses
 from detent.views.pauses import Pause, pause_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from detent.dashboard.picture import EACH, Picture
 from detent.manifest.check import Manifest
 from detent.model import DEAD, Job, Kind, Row
-from detent.stores.search import place_of
+from detent.stores.paging import place_of
 from detent.views.formatting import iso
 from detent.views.job_text import canonical_job, schedule_text
 from detent.views.jobs import last_record

@@ -4,8 +4,6 @@ Triggers, locks, manual message claims, `drain` and the dry run claim this way. 
 and many at a time (`node/node.py`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol

@@ -7,8 +7,6 @@
 3. An alert that could not be delivered does not count: the next fire that fails sends it.
 """
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from typing import NamedTuple

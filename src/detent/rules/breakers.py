@@ -9,8 +9,6 @@
 4. A fire that was granted before the breaker opened does not change it.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Literal, NamedTuple
 

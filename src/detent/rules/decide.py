@@ -9,8 +9,6 @@ V3. A record that was read twice has one version; otherwise the view is torn, an
 V4. One reading of the clock holds for the whole view.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple

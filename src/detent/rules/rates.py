@@ -7,8 +7,6 @@ otherwise it would halve a rate per second.
 A queue's name may end in `^` and a priority: `mail^high`.  Priority `normal` has no suffix.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

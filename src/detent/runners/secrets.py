@@ -5,8 +5,6 @@
 - A reference that cannot be resolved is skipped with a warning, which never contains a secret.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Mapping

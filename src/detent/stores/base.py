@@ -67,7 +67,10 @@ ORPHANS_TTL_S = 30.0  # the quarantine of a store that forgot even the longest t
 PROBE, PROBE_TTL_S = "probe", 60.0  # the note that `probe` writes
 RETURN_S = 3600.0  # a removed job that returns within this time continues its plan
 
-NOTE_PREFIX = "note/"  # of the cell of a note
+# Prefixes of the names of cells.
+NOTE_PREFIX = "note/"
+LANE_PREFIX = "lane/"
+CHARGE_PREFIX = "charge/"  # + queue or rate key: the charges of a rate
 
 # Prefixes of the names of notes.
 NODE = "node/"  # + instance: the node's heartbeat

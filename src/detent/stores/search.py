@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest, nsmallest
-from typing import Protocol, TypeVar
 
-from detent.model import DEAD, Fire, Found, Outcome, Place, Query, Row, Size, State
+from detent.model import DEAD, Place, Query, Row, Size
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.engine.driver import LaneMembers
 from detent.stores.engine.record import Record
+from detent.stores.paging import place_of
 
 
-class Searched(Protocol):
-    """What a search looks at."""
-
-    fire: Fire
-    state: State
-    outcome: Outcome | None
-    run_at: float
-
-
-S = TypeVar("S", bound=Searched)
-
-
-def matches(entry: Searched | Row, query: Query) -> bool:
+def matches(entry: Record | Row, query: Query) -> bool:
     fire = entry.fire
     return (
         query.app in ("", app_of(fire.job))
@@ -43,7 +31,7 @@ def matches(entry: Searched | Row, query: Query) -> bool:
     )
 
 
-def select(entries: Iterable[S], query: Query) -> tuple[list[S], Place | None]:
+def select(entries: Iterable[Record], query: Query) -> tuple[list[Record], Place | None]:
     """The entries that match, in order, and where to continue."""
     if query.upcoming:
         matching = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
@@ -62,9 +50,9 @@ def select(entries: Iterable[S], query: Query) -> tuple[list[S], Place | None]:
     return those, stopped_at
 
 
-def newest(entries: Iterable[S], jobs: Iterable[str], each: int, now: float) -> dict[str, list[S]]:
+def newest(entries: Iterable[Record], jobs: Iterable[str], each: int, now: float) -> dict[str, list[Record]]:
     """The newest entries of each of these jobs that are due, the latest due first."""
-    found: dict[str, list[S]] = {job: [] for job in jobs}
+    found: dict[str, list[Record]] = {job: [] for job in jobs}
     due = [one for one in entries if one.fire.job in found and one.fire.due_at.timestamp() <= now]
     for one in sorted(due, key=lambda e: place_of(e.fire), reverse=True):
         if len(found[one.fire.job]) < each:
@@ -106,7 +94,7 @@ def first_of_each_queue(records: Iterable[Record], most: int) -> list[Record]:
     return [one for some in groups for one in some]
 
 
-def sizes(entries: Iterable[S], app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
+def sizes(entries: Iterable[Record], app: str, queues: Sequence[str], now: float) -> dict[str, Size]:
     """The numbers of messages of these queues, or of all queues of the app."""
     counts: Counter[tuple[str, str]] = Counter()
     for one in entries:
@@ -120,7 +108,7 @@ def sizes(entries: Iterable[S], app: str, queues: Sequence[str], now: float) -> 
     return found
 
 
-def _word_of(one: Searched, now: float) -> str:
+def _word_of(one: Record, now: float) -> str:
     """The field of `Size` that counts it; "": none."""
     match one.state:
         case "over":
@@ -147,14 +135,3 @@ def prunable(
         if one.over_at < now - older_than_s or is_surplus:
             gone.append(one)
     return gone
-
-
-def page(rows: list[Row], limit: int, stopped_at: Place | None) -> Found:
-    """The result of a search.  With `limit` rows, the next search continues after the last of them."""
-    if 0 < limit <= len(rows):
-        return Found(rows, place_of(rows[-1].fire))
-    return Found(rows, stopped_at)
-
-
-def place_of(fire: Fire) -> Place:
-    return fire.due_at, fire.key

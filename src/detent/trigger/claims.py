@@ -1,7 +1,5 @@
 """The claims of one trigger: it claims a fire, runs it, settles it and reports it, one at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple

@@ -11,8 +11,6 @@ after the other, in a process that ends with them.
 4. The store's clock decides what is due.  The trigger's own clock only measures durations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The warden runs commands and calls.  A call always has its own process here, wha
 there is no node to run it in.  The trigger sends requests itself, and holds the lane lock meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +34,7 @@ class WorkSettings(NamedTuple):
     secrets: Mapping[str, str]  # from the spec and the machine's configuration
     hidden: Collection[str]  # variables that hold secrets: commands do not get them
     trace: Callable[[Claim], Mapping[str, str]]  # the W3C trace context of an attempt, as variables
-    store: Callable[[], NodeStore]  # the store that calls push to and lock in
+    store: Callable[[], "NodeStore"]  # the store that calls push to and lock in
 
 
 class SignalLifeline(Lifeline):
@@ -112,13 +110,13 @@ class WorkRunner:
         """Return how many signals this claim ignores: hooks are called after a signal, too."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _renew(self, claim: Claim, running: BlockingTask | SignalLifeline, after_s: float = 0.0) -> None:
+    def _renew(self, claim: Claim, running: "BlockingTask | SignalLifeline", after_s: float = 0.0) -> None:
         import gc
 
         gc.enable()  # disabled at the start, because a short process does not need it
         self._renewal = RenewalThread(self._store, claim, running, after_s)
 
-    def _warden_up(self) -> BlockingWardenClient:
+    def _warden_up(self) -> "BlockingWardenClient":
         """Fork the warden when it is first needed, while this process has no other thread."""
         if self._warden is None:
             from detent.warden.blocking_client import BlockingWardenClient
@@ -129,7 +127,7 @@ class WorkRunner:
             self._locks.record_warden(self._warden.pid)
         return self._warden
 
-    def _command(self, command: Command, claim: Claim) -> Spec:
+    def _command(self, command: Command, claim: Claim) -> "Spec":
         from detent.runners.command import BaseEnv, fire_env, inherited_env, spec_of
 
         env = {**fire_env(claim, command), **self._settings.trace(claim)}
@@ -137,7 +135,7 @@ class WorkRunner:
         spec = spec_of(claim, command, env, lane=self._locks.lane(claim.fire.lane))
         return spec._replace(base=BaseEnv(claim.fire.key, steady))
 
-    def _call(self, call: Call, claim: Claim) -> CallSpec:
+    def _call(self, call: Call, claim: Claim) -> "CallSpec":
         from detent.runners.call.spec import call_spec, pool_spec, setup_of
         from detent.runners.command import inherited_env
 
@@ -168,7 +166,7 @@ class WorkRunner:
             self._renew(claim, lifeline, BRIEF_S)
             return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline)
 
-    def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence[Secret]:
+    def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence["Secret"]:
         from detent.node.reporting import fields_of
         from detent.runners.secrets import resolve
 

@@ -21,7 +21,7 @@ from detent.rules.lanes import LATE_S
 from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
-from detent.stores.search import place_of
+from detent.stores.paging import place_of
 from detent.text import listed, plural
 from detent.views.context import Context
 from detent.views.formatting import iso, local_time, relative

@@ -4,8 +4,6 @@
 environments and pools this warden has already received.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import json
@@ -91,7 +89,7 @@ class WardenProtocol:
         self._base_envs: dict[str, BaseEnv] = {}
         self._pools: dict[str, None] = {}  # the one that was unused for longest comes first
 
-    def start(self, spec: Spec | CallSpec, trusted_by: float, term_by: float) -> None:
+    def start(self, spec: "Spec | CallSpec", trusted_by: float, term_by: float) -> None:
         """Order a command or a call: SIGTERM at `term_by`, SIGKILL at `trusted_by`."""
         if isinstance(spec, Spec):
             if self._base_envs.get(spec.base.name) is not spec.base:
@@ -103,7 +101,7 @@ class WardenProtocol:
             fields = _fields(spec, trusted_by, term_by, pool=spec.pool.name)
             self._order("call", spec.request.encode(), **fields)
 
-    def guard(self, spec: GuardSpec, trusted_by: float) -> None:
+    def guard(self, spec: "GuardSpec", trusted_by: float) -> None:
         """Guard a call that runs in this process.  All guards until the next write are one message."""
         self._guards.append([spec.id, os.getpid(), trusted_by, _wire_text(spec.lane), spec.places])
         self._on_order()
@@ -167,7 +165,7 @@ class WardenProtocol:
         self._lines.append(_line(verb, **fields))
         self._on_order()
 
-    def _register(self, pool: PoolSpec) -> None:
+    def _register(self, pool: "PoolSpec") -> None:
         if pool.name not in self._pools:
             if len(self._pools) >= POOLS_MAX:
                 self._close_pool(next(iter(self._pools)))
@@ -184,7 +182,7 @@ class WardenProtocol:
         self._order("unregister", pool=name)
 
 
-def end_of_task(spec: Spec | CallSpec | GuardSpec, gone: Gone, stopped: Outcome | None) -> End:
+def end_of_task(spec: "Spec | CallSpec | GuardSpec", gone: Gone, stopped: Outcome | None) -> End:
     """Return how an attempt ended whose task is gone; `stopped` is why this client stopped it, if it did."""
     end = end_of(gone.exit, spec.timeout_s, stopped)
     if gone.exit.cause == "error" and not isinstance(spec, Spec):
@@ -215,7 +213,7 @@ def _encoded(value: Any) -> Any:
     return [*map(_wire_text, value)] if isinstance(value, tuple) else value
 
 
-def _fields(spec: Spec | CallSpec, trusted_by: float, term_by: float, **others: object) -> dict[str, Any]:
+def _fields(spec: "Spec | CallSpec", trusted_by: float, term_by: float, **others: object) -> dict[str, Any]:
     """Return the fields of a `CommandOrder`, or of a `CallOrder` without its request."""
     fields = spec._asdict() | others
     encoded = {name: _encoded(value) for name, value in fields.items() if name not in ("ttl_s", "request")}

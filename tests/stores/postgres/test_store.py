@@ -13,7 +13,7 @@ from tests.equipment.postgres_server import ClockedStore, Schemas, open_for, sha
 from detent.stores.base import Store
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
 from detent.testing.stores.races import Opener, race_to_plan, race_to_put, race_to_run
-from detent.testing.stores.state_machine import check_against_reference
+from detent.testing.stores.state_machine import check_against_memory
 
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences of calls instead
 EXAMPLES = 5
@@ -82,7 +82,7 @@ def test_it_behaves_like_the_in_memory_store() -> None:
         store = schemas.open(clock)
         return Returning(schemas.server.url, store.schema, clock)
 
-    check_against_reference(open, examples=CAMPAIGN or EXAMPLES, fixed=not CAMPAIGN)
+    check_against_memory(open, examples=CAMPAIGN or EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)

@@ -14,8 +14,8 @@ from tests.equipment.redis_server import RedisServer
 from detent.model import Ask, Claim, Fire, Grants, Outcome, Policy, Query, Rate, Report, Row, Verdict
 from detent.rules.rates import rate_text
 from detent.stores.base import RATE, Store
+from detent.stores.memory.store import MemoryStore
 from detent.stores.redis.store import RedisStore
-from detent.testing.reference.store import ReferenceStore
 from detent.testing.stores.fixtures import AGAIN, DONE, OVER, START, TTL_S, Asker, FakeClock, fire
 
 ALLOW = Policy("Allow", claim_s=TTL_S)
@@ -233,7 +233,7 @@ STORIES = [
 @pytest.mark.parametrize("story", STORIES)
 def test_it_behaves_like_the_in_memory_store(story: Story, url: str) -> None:
     stores: list[Callable[[FakeClock], Store]] = [
-        lambda clock: ReferenceStore(clock.wall, clock.monotonic),
+        lambda clock: MemoryStore(clock.wall, clock.monotonic),
         lambda clock: RedisStore(url, wall=clock.wall, elapsed=clock.monotonic),
     ]
     clocks = [FakeClock(), FakeClock()]

@@ -16,7 +16,7 @@ from detent.stores.base import Store
 from detent.stores.redis.store import RedisStore
 from detent.testing.check_store import CHECKS, Check, FakeClock, World, run_check
 from detent.testing.stores.races import Opener, race_to_plan, race_to_run
-from detent.testing.stores.state_machine import check_against_reference
+from detent.testing.stores.state_machine import check_against_memory
 
 CAMPAIGN = int(os.environ.get("DETENT_MACHINE_EXAMPLES", "0"))  # that many new sequences instead
 EXAMPLES = CAMPAIGN or 6  # sequences of calls
@@ -67,7 +67,7 @@ def test_the_redis_store_behaves_like_the_in_memory_store(
     kind: type[RedisStore], server: RedisServer
 ) -> None:
     opener = partial(_opened, server.url, kind=kind)
-    check_against_reference(opener, examples=EXAMPLES, fixed=not CAMPAIGN)
+    check_against_memory(opener, examples=EXAMPLES, fixed=not CAMPAIGN)
 
 
 @pytest.mark.parametrize("race", [race_to_run, race_to_plan], ids=lambda race: race.__name__)

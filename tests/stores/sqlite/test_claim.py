@@ -53,7 +53,7 @@ def test_a_schedule_without_a_job_is_settled_for_a_full_node(pair: Pair) -> None
 def test_a_late_instant_without_a_job_is_settled(pair: Pair) -> None:
     pair.put(*(fire(f"a.z@{at}", origin="schedule", due_at=later(at)) for at in (-300, -200)))
     removed = JOB_REMOVED
-    assert pair.ask(1, limit=3) == [("a.z@-300", removed), ("a.z@-200", removed)]
+    assert dict(pair.ask(1, limit=3)) == {"a.z@-300": removed, "a.z@-200": removed}
 
 
 def test_an_older_late_instant_is_settled_for_a_full_node(pair: Pair) -> None:

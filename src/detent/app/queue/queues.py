@@ -88,7 +88,7 @@ class Queue:
     # Its rate.
 
     def limit(self, most: int, *, per: float = 60.0, smooth: bool = False, by_key: bool = False) -> None:
-        """Let at most `most` attempts start in any window of `per` seconds, on all workers, until `unlimit`.
+        """Grant all workers together at most `most` attempts in any window of `per` seconds, until `unlimit`.
         `smooth` spaces them evenly; `by_key` counts each `rate_key` separately."""
         rate = checked_rate(self.name, most=most, per=per, smooth=smooth, by_key=by_key)
         self._note(rate_text(rate))

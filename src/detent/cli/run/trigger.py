@@ -7,10 +7,9 @@
   the fire, or the lane is full; 128 + n stopped by signal n.
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from json import loads
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detent import clock
 from detent.errors import StoreMismatch, StoreUnavailable, UsageError
+from detent.events import Emit
 from detent.loading.config import (
     DATABASE,
     call_store,
@@ -26,8 +26,8 @@ from detent.loading.config import (
     load_manifest,
     state_path,
 )
-from detent.manifest.check import check_manifest, jobs_on
-from detent.model import Push, Request
+from detent.manifest.check import Manifest, check_manifest, jobs_on
+from detent.model import Job, Push, Request
 from detent.observe.logs import log_to
 from detent.schedules.timetable import parse_instant
 from detent.stores.registry import open_store
@@ -41,11 +41,6 @@ from detent.warden.signals import Signals
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
-
-    from detent.events import Emit
-    from detent.manifest.check import Manifest
-    from detent.model import Job
 
 EXAMPLE = "detent trigger demo.backup -f detent.yaml"
 SPEC_DIR = "/etc/detent/jobs"
@@ -84,7 +79,7 @@ class Arguments(NamedTuple):
         return {"app": app, "job": job}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: "argparse.ArgumentParser") -> None:
     parser.add_argument("job", metavar="APP.JOB", help="the job to run")
     for name, (metavar, about) in VALUES.items():
         names = [short for short, long in SHORT.items() if long == name]
@@ -96,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(OTEL, nargs="?", const="otlp", default="", metavar="=file:PATH", help=about)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: "argparse.Namespace") -> int:
     return trigger(Arguments(**{name: getattr(args, name) for name in Arguments._fields}))
 
 

@@ -7,8 +7,6 @@
 - `http.client` gets a connected socket and never connects by itself: the caller chooses the address.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

@@ -9,8 +9,6 @@
   password of the URL.
 """
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket
@@ -94,14 +92,14 @@ def send(
     secrets: Sequence[Secret],
     timeout_s: float,
     lifeline: Lifeline,
-    reach: Reach | None = None,
+    reach: "Reach | None" = None,
 ) -> End:
     """Make one attempt in at most `timeout_s` (0: as long as the lifeline allows), and return how it
     ended."""
     began = clock.boottime()
     answer = _Answer()
     watch = Watch(lifeline, timeout_s)
-    outcome = _attempt(_Sending(request, claim, tuple(secrets), reach), watch, answer)
+    outcome = _attempt(_Sending(request, claim, secrets, reach), watch, answer)
     return End(
         outcome,
         status=answer.status,
@@ -111,11 +109,12 @@ def send(
     )
 
 
-class _Sending(NamedTuple):
-    request: Request
-    claim: Claim
-    secrets: tuple[Secret, ...]
-    reach: Reach | None  # None: anywhere
+class _Sending:
+    def __init__(
+        self, request: Request, claim: Claim, secrets: Sequence[Secret], reach: "Reach | None"
+    ) -> None:
+        self.request, self.claim, self.secrets = request, claim, secrets
+        self.reach = reach  # None: anywhere
 
 
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
@@ -145,7 +144,7 @@ def _exchange(sending: _Sending, endpoint: Endpoint, watch: Watch, answer: _Answ
             return judge(response.status)
 
 
-def open_socket(endpoint: Endpoint, watch: Watch, reach: Reach | None = None) -> WatchedSocket:
+def open_socket(endpoint: Endpoint, watch: Watch, reach: "Reach | None" = None) -> WatchedSocket:
     """Connect to the endpoint, with TLS for https."""
     if reach is None:
         sock = connect(endpoint.host, endpoint.port, watch)

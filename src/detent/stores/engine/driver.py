@@ -10,8 +10,6 @@ wall clock moves it.  When a driver notices a step, it moves `run_at` of the pen
 after a delay (`moves_with_clock`), and unparks all.  When it may have lost data, it begins a new epoch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar

@@ -33,8 +33,8 @@ from detent.model import (
 )
 from detent.rules.rates import charged, charges_of, charges_text, usage
 from detent.rules.tallies import in_order, intervals
-from detent.stores.base import BREAKER, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
-from detent.stores.engine.claiming import CHARGE_PREFIX, Claiming, Far
+from detent.stores.base import BREAKER, CHARGE_PREFIX, NOTE_PREFIX, PAUSE, RATE, app_of, check_newest
+from detent.stores.engine.claiming import Claiming, Far
 from detent.stores.engine.driver import Cells, Driver, Expect, Fires, Jobs, Wake
 from detent.stores.engine.finishing import cancel, finish, read_claims, read_reports, renew
 from detent.stores.engine.planning import advance, set_jobs, watermarks

@@ -10,13 +10,12 @@ from detent.rules.breakers import after_attempt, circuit_of, circuit_text
 from detent.rules.outcomes import CLAIM_GONE
 from detent.rules.pings import ping_delay_s, start_ping_of
 from detent.rules.settling import keep_until
-from detent.stores.base import BREAKER, NOTE_PREFIX, alert_note, is_repeated_alert
+from detent.stores.base import BREAKER, LANE_PREFIX, NOTE_PREFIX, alert_note, is_repeated_alert
 from detent.stores.encoding import graces_text, live_graces
 from detent.stores.engine.driver import Cells, Fires, Progress, Wake
 from detent.stores.engine.record import Record, attempt_of
 from detent.stores.engine.unit import Conflict, Unit
 
-LANE_PREFIX = "lane/"  # of the cell of a lane
 WAKE = 4  # fires that look for a free place in their lane
 
 

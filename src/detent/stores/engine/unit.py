@@ -104,16 +104,12 @@ class Unit:
             else:
                 self.drops[key] = Drop(key, None)
 
-    def insert(self, fire: Fire, run_at: float) -> None:
-        """Record a fire unless its key exists."""
-        self.writes.setdefault(fire.key, Write(Record(fire, run_at), 0))
-
     def replace(self, fire: Fire, run_at: float) -> bool:
         """Record a fire whose key was read, unless the fire with its key is not spent."""
         write = self.writes.get(fire.key)
         old = write.record if write else self.records.get(fire.key)
         if old is None:
-            self.insert(fire, run_at)
+            self.writes[fire.key] = Write(Record(fire, run_at), 0)  # unless its key exists
             return True
         if old.state != "over" or not old.outcome or not is_spent(fire, old.fire, old.outcome, self.now):
             return False
@@ -134,13 +130,10 @@ class Unit:
     def set_note(self, name: str, text: str, ttl_s: float = 0) -> None:
         self.set_cell(NOTE_PREFIX + name, note_text(text, self.now, self.steady, ttl_s) if text else "")
 
-    def group(self) -> Group:
-        writes, drops, cells = [*self.writes.values()], [*self.drops.values()], [*self.set_cells.values()]
-        return Group(writes, drops, cells, self.set_jobs, self.progress, self.wakes)
-
     def commit(self, expect: Expect | None = None) -> driver.Committed | None:
         """Commit what was staged, as a whole.  None: there was nothing to commit."""
-        group = self.group()
+        writes, drops, cells = [*self.writes.values()], [*self.drops.values()], [*self.set_cells.values()]
+        group = Group(writes, drops, cells, self.set_jobs, self.progress, self.wakes)
         if not any(group) and not expect:
             return None
         return self.commit_groups(expect or Expect(), [group])

@@ -8,5 +8,7 @@ from detent.stores.memory.driver import Clock, MemoryDriver
 class MemoryStore(Engine):
     """`wall` decides what is due, `steady` when a claim expires."""
 
+    driver: MemoryDriver
+
     def __init__(self, wall: Clock = clock.wall, steady: Clock = clock.monotonic) -> None:
         super().__init__(MemoryDriver(wall, steady))

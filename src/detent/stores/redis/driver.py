@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from detent.errors import DetentError
-from detent.stores.base import NOTE_PREFIX
+from detent.stores.base import LANE_PREFIX, NOTE_PREFIX
 from detent.stores.engine import driver
 from detent.stores.engine.driver import (
     NO_CELL,
@@ -28,7 +28,6 @@ from detent.stores.engine.driver import (
     Upcoming,
     place_of,
 )
-from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where

@@ -15,11 +15,12 @@ from detent.rules.tallies import MINUTE_S, start_of, tally_of
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.encoding import live_graces, live_note
 from detent.stores.engine.driver import Drop, Expect, Group, Progress
+from detent.stores.paging import page, place_of
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.requests import TALLY_S, Request
 from detent.stores.redis.session import Session
 from detent.stores.redis.values import Kept, pairs_of, records_of, rows_of
-from detent.stores.search import matches, page, place_of
+from detent.stores.search import matches
 
 PAGE, PLACES = 500, 2000  # places that one call examines at most, and reads from all indexes together
 RECORDS_MAX = 1000  # that one call reads

@@ -14,9 +14,8 @@ from typing import Any
 
 from detent.rules.tallies import MINUTE_S, group_of, start_of
 from detent.rules.tallies import Group as TallyGroup
-from detent.stores.base import NOTE_PREFIX
+from detent.stores.base import LANE_PREFIX, NOTE_PREFIX
 from detent.stores.engine.driver import Expect, Group, SetCell, Write
-from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of, lasting_indexes
 from detent.stores.redis.session import Seen, Session

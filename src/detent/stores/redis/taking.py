@@ -6,7 +6,7 @@ from __future__ import annotations
 from detent.model import Ask, Grants
 from detent.rules.decide import Decision, View
 from detent.stores.base import NOTE_PREFIX, PAUSE, RATE
-from detent.stores.engine.claiming import apply_decision
+from detent.stores.engine.grouping import apply_decision
 from detent.stores.engine.record import Record, claim_of
 from detent.stores.redis.driver import live_indexes
 from detent.stores.redis.indexes import encoded, indexes_of

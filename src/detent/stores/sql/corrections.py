@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from detent.stores.encoding import policy_of
-from detent.stores.engine.claiming import CHARGE_PREFIX
+from detent.stores.base import CHARGE_PREFIX
 from detent.stores.sql.dialect import Session
+from detent.stores.sql.pending import longest_pending_s, move_delays
 from detent.stores.sql.server_clock import Correction, World, moved_charges
 
 
@@ -28,32 +28,12 @@ def correct(session: Session, correction: Correction, version: int, new_epoch: s
     return world
 
 
-def move_delays(session: Session, step: float, version: int) -> None:
-    """After a step of the wall clock: retries and delays move with it, because they are durations."""
-    session.run_many(_MOVE_DELAYS, [(step,)])
-    unpark_all(session, version)
-
-
-def unpark_all(session: Session, version: int) -> None:
-    session.run_many(_UNPARK_ALL, [(version,)])
-
-
 def _correct_charges(session: Session, correction: Correction, version: int) -> None:
     found = session.rows(_CHARGES, (CHARGE_PREFIX, CHARGE_PREFIX + "\U0010ffff"))
     moved = [(moved_charges(text, correction), version, app, name) for app, name, text in found]
     session.run_many(_SET_CHARGES, moved)
 
 
-def longest_pending_s(session: Session) -> float:
-    """A fire that is pending may have been claimed by the claim that was lost, for the time of its policy."""
-    policies = session.rows("SELECT DISTINCT policy FROM fires WHERE state = 'pending'")
-    return max((policy_of(text).claim_s for (text,) in policies), default=0.0)
-
-
-_MOVE_DELAYS = """
-UPDATE fires SET run_at = run_at + ? WHERE state = 'pending' AND NOT (origin = 'schedule' AND run_at = due)
-"""
-_UNPARK_ALL = "UPDATE fires SET look_at = run_at, parked = FALSE, version = ? WHERE state = 'pending'"
 # A claim was granted or renewed its ttl before it expires.
 _MOVE_CLAIMS = """
 UPDATE fires SET expires = expires - ?, version = ? WHERE state = 'claimed' AND expires - ttl > ?

@@ -4,8 +4,6 @@ A unit of work is one transaction.  A look locks the due fires that it returns, 
 others have locked.  A commit locks what it checks, then checks, then writes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress

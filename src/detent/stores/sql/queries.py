@@ -9,13 +9,19 @@ from detent.clock import instant
 from detent.model import DEAD, Attempt, Found, Query, Row, Size, Tally
 from detent.rules.rates import charges_of
 from detent.rules.tallies import BOUNDS_S, NEVER_RAN, tally_of
-from detent.stores.base import LOOK_MAX, NOTE_PREFIX, REMEMBER_ASKS_S, RETURN_S, app_of
+from detent.stores.base import (
+    CHARGE_PREFIX,
+    LANE_PREFIX,
+    LOOK_MAX,
+    NOTE_PREFIX,
+    REMEMBER_ASKS_S,
+    RETURN_S,
+    app_of,
+)
 from detent.stores.encoding import live_graces, live_note
-from detent.stores.engine.claiming import CHARGE_PREFIX
 from detent.stores.engine.driver import Header, Progress
-from detent.stores.engine.finishing import LANE_PREFIX
 from detent.stores.engine.record import Record, row_of
-from detent.stores.search import page
+from detent.stores.paging import page
 from detent.stores.sql import columns
 from detent.stores.sql.columns import ATTEMPT, ROW, SELECT, attempt_of, record_of
 from detent.stores.sql.dialect import Session

@@ -1,7 +1,5 @@
 """The writes of a commit, in SQL: one statement for each kind of write, where the database can."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -21,8 +21,8 @@ from typing import TypeVar
 from detent import clock
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.sql.pool import SIZE_MAX, Pool
+from detent.stores.sqlite.marks import VERSION, look_inside, number_of, roll_back
 from detent.stores.sqlite.reserve import RESERVE, RESERVE_BYTES, free_bytes, release_reserve
-from detent.stores.sqlite.schema import VERSION, look_inside, number_of, roll_back, upgrade
 from detent.stores.sqlite.writer_lock import WriterLock, pause
 
 BUSY_MAX_S = 10.0
@@ -193,6 +193,8 @@ class File:
                 f"the disk of the store {self.name} cannot keep a write-ahead log: use a local disk"
             )
         if version < VERSION:
+            from detent.stores.sqlite.schema import upgrade  # late: few processes create or upgrade a file
+
             upgrade(db)
 
     # Errors.

@@ -7,16 +7,14 @@ The steady clock is the monotonic clock of this boot plus `base`.  After a reboo
 clock says that it would be, so that notes, graces and charges last as long as they should.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from detent.rules.trust import STEP_S
 from detent.stores.base import ORPHANS_TTL_S
-from detent.stores.sql.corrections import longest_pending_s, move_delays, unpark_all
 from detent.stores.sql.driver import raise_fences
+from detent.stores.sql.pending import longest_pending_s, move_delays, unpark_all
 from detent.stores.sqlite.clocks import Clocks
 from detent.stores.sqlite.file import Link
 from detent.stores.sqlite.session import SqliteSession

@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from detent.model import Claim, Fire, Policy
+from detent.model import Claim, Fire, Policy, Rate
 from detent.rules.outcomes import JOB_REMOVED, paused
-from detent.stores.base import PAUSE, Store
+from detent.rules.rates import rate_text
+from detent.stores.base import PAUSE, RATE, Store
 from detent.testing.stores.fixtures import DONE, TTL_S, Asker, Planner, World, finish, fire, keys, row
 
 MANY, ASKS = 150, 8
@@ -177,3 +178,15 @@ def many_held_instants_are_settled_after_their_job_is_planned(store: Store, worl
     claims = _claim_all(node, world)
     assert [claim.fire.key for claim in claims if claim.disposition is None] == [planner.key(MANY)]
     assert len(claims) == MANY
+
+
+def delayed_messages_give_their_place_in_the_lane_to_the_next(store: Store, world: World) -> None:
+    store.note("a", RATE + "default", rate_text(Rate(1, 600.0, by_key=True)))
+    first = _messages(9, policy=WAITS._replace(rate_key="closed"))
+    last = fire("a.single@z", policy=WAITS._replace(rate_key="open"), origin="push", lane="a.single")
+    store.put([*first, last])
+    node = Asker(store)
+    (holder,) = _claim_all(node, world)
+    assert holder.fire.key == "a.single@000"
+    finish(store, holder, DONE)
+    assert keys(_claim_all(node, world)) == ["a.single@z"]

@@ -1,4 +1,4 @@
-"""Compares a store with the reference store by random sequences of calls.
+"""Compares a store with the in-memory store by random sequences of calls.
 
 Both stores use one fake clock.  The answers are compared after every call, and the whole contents after every
 step.  Fences are compared relative to the first one; epochs are not compared.
@@ -39,7 +39,7 @@ from detent.model import (
 from detent.rules.planning import hook_fire, plan
 from detent.rules.rates import rate_text
 from detent.stores.base import PAUSE, RATE, Store
-from detent.testing.reference.store import ReferenceStore
+from detent.stores.memory.store import MemoryStore
 from detent.testing.stores.comparison import by_fence, claim_of, notes_of, row_of, watermarks_of
 from detent.testing.stores.fixtures import (
     AGAIN,
@@ -87,21 +87,21 @@ revisions = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["r1", "r2"]
 
 
 class Pair(NamedTuple):
-    """One claim, as granted by the reference and by the store under test."""
+    """One claim, as granted by the in-memory store and by the store under test."""
 
     ours: Claim
     theirs: Claim
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives the reference (ours) and the store under test (theirs) through the same calls."""
+    """Drives the in-memory store (ours) and the store under test (theirs) through the same calls."""
 
     opener: ClassVar[Opener]
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.ours = ReferenceStore(self.clock.wall, self.clock.monotonic)
+        self.ours = MemoryStore(self.clock.wall, self.clock.monotonic)
         self.theirs = type(self).opener(self.clock)
         self.first_fences: tuple[int, int] | None = None
         self.pairs: list[Pair] = []
@@ -296,7 +296,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.same("notes", *[notes_of(store.notes(APP)) for store in self.both])
         ours_s, theirs_s = (round(store.claim(LATE_ASK).next_in_s, 3) for store in self.both)
         assert 0 < theirs_s <= ours_s, (
-            f"next_in_s: the reference says {ours_s}, {type(self.theirs).__name__} says {theirs_s}"
+            f"next_in_s: the in-memory store says {ours_s}, {type(self.theirs).__name__} says {theirs_s}"
         )
 
     # Comparison.
@@ -315,7 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def same(self, call: str, ours: object, theirs: object) -> None:
         name = type(self.theirs).__name__
-        assert ours == theirs, f"{call}: the reference says {ours}, {name} says {theirs}"
+        assert ours == theirs, f"{call}: the in-memory store says {ours}, {name} says {theirs}"
 
     def same_advance(self, plans: Sequence[Plan]) -> None:
         self.same("advance", *[watermarks_of(store.advance(APP, plans)) for store in self.both])
@@ -350,9 +350,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.pairs += [pair for pair in pairs if pair.ours.fence not in known]
 
 
-def check_against_reference(opener: Opener, *, examples: int, fixed: bool, shrink: bool = True) -> None:
-    """Compare the stores of `opener` with the reference by this many sequences.  `fixed`: always the same
-    ones; `shrink`: look for the shortest sequence that shows a difference."""
+def check_against_memory(opener: Opener, *, examples: int, fixed: bool, shrink: bool = True) -> None:
+    """Compare the stores of `opener` with the in-memory store by this many sequences.  `fixed`: always the
+    same ones; `shrink`: look for the shortest sequence that shows a difference."""
     machine = type("Machine", (StoreMachine,), {"opener": staticmethod(opener)})
     bounds = settings(
         max_examples=examples,

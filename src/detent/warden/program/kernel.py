@@ -4,8 +4,6 @@ Linux answers by prctl, pidfd and /proc.  Without /proc, a process has no known 
 uses process groups.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

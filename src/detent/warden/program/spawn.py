@@ -7,8 +7,6 @@
    error before exec is reported through a pipe that exec closes, as an exit status and a text.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

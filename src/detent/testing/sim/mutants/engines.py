@@ -13,7 +13,7 @@ from detent.rules import decide as deciding
 from detent.rules import lanes
 from detent.rules.decide import Decision
 from detent.rules.lanes import RUN, Facts, Judgement, OpenFire
-from detent.stores.engine import claiming, engine, finishing, planning
+from detent.stores.engine import claiming, engine, finishing, grouping, planning
 from detent.stores.engine.driver import Expect, Write
 from detent.stores.engine.engine import Engine
 from detent.stores.engine.record import Record
@@ -116,14 +116,14 @@ def parking_does_not_touch_the_lane(original: Any, *args: Any) -> list[Decision]
     return [one._replace(touches=frozenset()) for one in original(*args)]
 
 
-@patch(claiming, "components")
+@patch(grouping, "components")
 def decisions_of_a_lane_are_committed_apart(original: Any, decisions: Sequence[Decision]) -> Any:
     """A fire is skipped because of another one whose grant is refused."""
     return [[one] for one in decisions]
 
 
-@patch(claiming.Claiming, "_has_room")
-def settled_fire_wakes_nobody(original: Any, self: Any, record: Record) -> bool:
+@patch(grouping, "_has_room")
+def settled_fire_wakes_nobody(original: Any, view: Any, fire: Fire) -> bool:
     """The fire that was woken is settled, and the next ones of its lane stay parked."""
     return False
 
@@ -205,7 +205,7 @@ def finish_keeps_no_grace(original: Any, unit: Unit, fire: Fire, grace_s: float)
     original(unit, fire, 0.0)
 
 
-@patch(claiming, "late_hooks_of", "deploy")
+@patch(grouping, "late_hooks_of", "deploy")
 def late_hook_stays_when_its_fire_starts(original: Any, fire: Fire) -> tuple[str, ...]:
     return ()
 
