@@ -114,7 +114,8 @@ class Proxy:
                     answers.put((time.monotonic() + self._delay_s, answer))
             finally:
                 answers.put(END)
-            delivery.join()
+                delivery.join()
+                ours.shutdown(socket.SHUT_RD)  # ends the other thread's read, which would keep it open
 
     def _hold_back(self, request: bytes) -> None:
         if self._holds_to and self._holds_to in request:

@@ -3,6 +3,7 @@
    The monotonic clocks are left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -54,4 +55,15 @@ time_t time(time_t *also)
     if (also)
         *also = exact.tv_sec;
     return exact.tv_sec;
+}
+
+/* The kernel compares a deadline with the real clock: without this, a server whose clock is ahead would wait as
+   much longer.  A deadline by the monotonic clock is small. */
+int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until)
+{
+    int is_monotonic = until->tv_sec < SECOND;
+    int64_t real = until->tv_sec * SECOND + until->tv_nsec - (offset && !is_monotonic ? *offset : 0);
+    struct timespec deadline = {real / SECOND, real % SECOND};
+    clockid_t clock = is_monotonic ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+    return pthread_cond_clockwait(condition, mutex, clock, &deadline);
 }

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from psycopg import Pipeline
 from tests.equipment.postgres_server import (
     PATIENCE_S,
     ClockedStore,
@@ -39,6 +40,23 @@ from detent.testing.stores.fixtures import (
 from detent.testing.stores.races import Launch, judge_launches
 
 THREADS = 8
+
+
+# Round trips.
+
+
+@pytest.mark.parametrize("fires", [1, 500])
+def test_new_messages_and_ends_take_two_round_trips_for_each_call(
+    clocked: ClockedStore, monkeypatch: pytest.MonkeyPatch, fires: int
+) -> None:
+    """While the clock stands still: four times a second, a call also records that it was made."""
+    clocked.put([fire("a.b@0")])
+    first, trips, leave = Asker(clocked).claim_one(), list[object](), Pipeline.__exit__
+    monkeypatch.setattr(Pipeline, "__exit__", lambda *given: trips.append(leave(*given)))
+    clocked.put([fire(f"a.b@{n}") for n in range(1, fires + 1)])
+    assert len(trips) == 2
+    finish(clocked, first)
+    assert len(trips) == 4
 
 
 # Other sessions.

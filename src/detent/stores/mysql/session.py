@@ -55,10 +55,6 @@ class MysqlSession:
         texts, self._waiting = self._waiting, []
         return self._link.all_rows("; ".join(texts))[count:] if texts else []
 
-    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
-        found = self.several([(statement, (text, *values)) for text in texts])
-        return [row for rows in found for row in rows]
-
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self._send(statement, values)
         if sum(map(len, self._waiting)) > STATEMENT_MAX:
@@ -104,11 +100,11 @@ class MysqlSession:
 
     # Transactions.
 
-    def begin(self, app: str) -> list[Statement]:
-        limit = f"SET SESSION wait_timeout = {IDLE_S}"
-        return [(limit, ()), ("START TRANSACTION", ()), *self.header(app, 0)]
+    def begin(self) -> None:
+        self._send(f"SET SESSION wait_timeout = {IDLE_S}", [()])
+        self._send("START TRANSACTION", [()])
 
-    def header(self, app: str, fences: int) -> list[Statement]:
+    def header(self, app: str, fences: int | None = None) -> list[Statement]:
         steady = "SET @detent_steady = @detent_wall - (SELECT steps FROM world)"
         header = f"SELECT {HEADER}, @detent_wall, {self._system} FROM world LEFT JOIN apps ON app = ?"
         newest = [driver.fence_of(self, app)] if fences else []

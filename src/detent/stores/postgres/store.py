@@ -34,8 +34,8 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, within_s: float, *, writes: bool) -> Iterator[ServerTransaction]:
-        with self.links.link(within_s) as link, link.db.pipeline() as pipeline:
-            session = PostgresSession(link, pipeline, self.links.schema, within_s)
+        with self.links.link(within_s) as link:
+            session = PostgresSession(link, self.links.schema, within_s)
             transaction = ServerTransaction(session, self.observer)
             yield transaction
             transaction.commit()
@@ -99,11 +99,11 @@ class PostgresStore(Engine):
         ((now, version),) = yield _text(f"SELECT {tables}clock(), nextval('{tables}versions')", ())
         reusable = [fire.key for fire in fires if fire.policy.unique_s]
         if reusable:
-            lock = f"SELECT {SELECT} FROM {tables}fires WHERE key = ANY (?) ORDER BY key FOR UPDATE"
+            lock = f"SELECT {SELECT} FROM {tables}fires WHERE key = ANY (?::text[]) ORDER BY key FOR UPDATE"
             old = {record.fire.key: record for record in map(record_of, (yield _text(lock, (reusable,))))}
             spent = [old[one.key].id for one in fires if one.key in old and _is_spent(one, old[one.key], now)]
             for table, column in (("attempts", "fire"), ("fires", "id")) if spent else ():
-                yield _text(f"DELETE FROM {tables}{table} WHERE {column} = ANY (?)", (spent,))
+                yield _text(f"DELETE FROM {tables}{table} WHERE {column} = ANY (?::bigint[])", (spent,))
         first = {fire.key: fire for fire in reversed(fires)}
         rows = [_values(fire, now + delay_s, version) for fire in fires if first[fire.key] is fire]
         statement, values = inserting("fires", COLUMNS, rows)

@@ -136,11 +136,9 @@ def _condition(session: Session, query: Query) -> Condition:
 
 
 def newest(session: Session, jobs: Sequence[str], each: int, now: float) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {job: [] for job in jobs}
     statement = _NEWEST.format(", ".join(ROW), session.hint("fires_job"))
-    for row in map(columns.row_of, session.for_each(statement, jobs, (now, each))):
-        found[row.fire.job].append(row)
-    return found
+    found = session.several([(statement, (job, now, each)) for job in jobs])
+    return {job: [columns.row_of(row) for row in rows] for job, rows in zip(jobs, found, strict=True)}
 
 
 def tally(session: Session, app: str, starts: range) -> list[Tally]:

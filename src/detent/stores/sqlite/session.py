@@ -25,10 +25,6 @@ class SqliteSession:
     def several(self, statements: Sequence[Statement]) -> list[Rows]:
         return [self.rows(*one) for one in statements]
 
-    def for_each(self, statement: str, texts: Sequence[str], values: Sequence[Any]) -> Rows:
-        found = self.several([(statement, (text, *values)) for text in texts])
-        return [row for rows in found for row in rows]
-
     def run_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
         self._db.executemany(statement, values)
 
