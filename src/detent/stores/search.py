@@ -22,7 +22,8 @@ class Searched(Protocol):
     run_at: float
 
 
-S = TypeVar("S", bound=Searched)
+S = TypeVar("S", bound="Searched | Row")
+R = TypeVar("R", bound=Record)
 
 
 def matches(entry: Searched | Row, query: Query) -> bool:
@@ -120,7 +121,7 @@ def sizes(entries: Iterable[S], app: str, queues: Sequence[str], now: float) -> 
     return found
 
 
-def _word_of(one: Searched, now: float) -> str:
+def _word_of(one: Searched | Row, now: float) -> str:
     """The field of `Size` that counts it; "": none."""
     match one.state:
         case "over":
@@ -132,8 +133,8 @@ def _word_of(one: Searched, now: float) -> str:
 
 
 def prunable(
-    over: Iterable[Record], watermarks: Mapping[str, float], now: float, limits: tuple[float, int]
-) -> list[Record]:
+    over: Iterable[R], watermarks: Mapping[str, float], now: float, limits: tuple[float, int]
+) -> list[R]:
     """The finished entries that are older than the first limit, or not among the newest of their job, as many
     as the second limit says.  Never those that a plan could record again."""
     (older_than_s, keep), gone, kept = limits, [], Counter[str]()
