@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest, nsmallest
+from typing import TypeVar
 
 from detent.model import DEAD, Place, Query, Row, Size
 from detent.stores.base import LOOK_MAX, app_of
 from detent.stores.engine.driver import LaneMembers
 from detent.stores.engine.record import Record
 from detent.stores.paging import place_of
+
+S = TypeVar("S", Record, Row)
+R = TypeVar("R", bound=Record)
 
 
 def matches(entry: Record | Row, query: Query) -> bool:
@@ -31,7 +35,7 @@ def matches(entry: Record | Row, query: Query) -> bool:
     )
 
 
-def select(entries: Iterable[Record], query: Query) -> tuple[list[Record], Place | None]:
+def select(entries: Iterable[S], query: Query) -> tuple[list[S], Place | None]:
     """The entries that match, in order, and where to continue."""
     if query.upcoming:
         matching = sorted((e for e in entries if matches(e, query)), key=lambda e: (e.run_at, e.fire.key))
@@ -120,8 +124,8 @@ def _word_of(one: Record, now: float) -> str:
 
 
 def prunable(
-    over: Iterable[Record], watermarks: Mapping[str, float], now: float, limits: tuple[float, int]
-) -> list[Record]:
+    over: Iterable[R], watermarks: Mapping[str, float], now: float, limits: tuple[float, int]
+) -> list[R]:
     """The finished entries that are older than the first limit, or not among the newest of their job, as many
     as the second limit says.  Never those that a plan could record again."""
     (older_than_s, keep), gone, kept = limits, [], Counter[str]()

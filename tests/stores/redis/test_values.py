@@ -1,7 +1,6 @@
 """Fires, records and names as the Redis store writes them."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +33,7 @@ FIRES = st.builds(
 
 @given(st.lists(FIRES, max_size=8))
 def test_fires_are_kept_as_they_were(fires: list[Fire]) -> None:
-    shared: dict[tuple[Any, ...], bytes] = {}
-    assert fires_of([fire_text(fire, shared) for fire in fires]) == fires
+    assert fires_of([fire_text(fire) for fire in fires]) == fires
 
 
 OUTCOMES = st.sampled_from(
@@ -54,7 +52,7 @@ def test_records_are_kept_as_they_were(some: list[tuple[Fire, Outcome | None, bo
         one.outcome, one.stop, one.waits, one.is_parked = outcome, outcome, flag, flag
         one.verdict = Verdict(outcome, 5.5 if flag else None, flag) if outcome else None
         one.over_at, one.expires, one.ttl_s, one.ran_at = 7.25, 1e9 + 0.1, 30.0, 3.5
-        words += [b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire, {})]
+        words += [b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire)]
         records.append(one)
     for one, kept in zip(records, records_of(words), strict=True):
         fence = one.fence if one.fence >= 0 else 99 - one.fence
@@ -67,7 +65,7 @@ def test_a_new_record_gets_its_id_from_its_commit() -> None:
     (fire,) = [Fire("a.b#1", "a.b", AT)]
     one = Record(fire, 1.0)
     one.id = -3
-    (kept,) = records_of([b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire, {})])
+    (kept,) = records_of([b"9 100 %d %b" % (9 << 16, line_of(one)), fire_text(fire)])
     assert kept.id == (9 << 16) + 3
 
 

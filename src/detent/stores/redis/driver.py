@@ -18,7 +18,6 @@ from detent.errors import DetentError
 from detent.stores.base import LANE_PREFIX, NOTE_PREFIX
 from detent.stores.engine import driver
 from detent.stores.engine.driver import (
-    NO_CELL,
     Cell,
     Expect,
     Group,
@@ -32,7 +31,7 @@ from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where
 from detent.stores.redis.session import Session
-from detent.stores.redis.values import Kept, pairs_of, records_of
+from detent.stores.redis.values import Kept, cell_of, pairs_of, records_of
 
 WAITING = 1  # members that wait, of each lane that comes with due records: as many as decisions read
 
@@ -94,14 +93,11 @@ class RedisDriver:
             if guess := self._session.guess(app):
                 hand.ahead = guess.ahead
                 return guess.header, known
-        empty = [_recall(Hand(), read) for read in reads]
-        wanted = [read for read, reply in zip(reads, empty, strict=True) if reply is None]
-        questions = [_question(hand, read) for read in wanted]
+        questions = [_question(hand, read) for read in reads]
         seen, replies = self._session.run(app, "look", [WAITING, [request for request, _ in questions]])
         hand.ahead, hand.header = seen.ahead, seen.header
         _keep_references(hand, replies.pop())
-        found = iter([answer(said) for (_, answer), said in zip(questions, replies, strict=True)])
-        return seen.header, [next(found) if reply is None else reply for reply in empty]
+        return seen.header, [answer(said) for (_, answer), said in zip(questions, replies, strict=True)]
 
     # Commit.
 
@@ -136,7 +132,7 @@ class RedisDriver:
         """Read the pending records that are deleted whatever their version.  Returns their keys."""
         keys = [drop.key for group in groups for drop in group.drops if drop.version is None]
         if keys:
-            _, (words, _) = self._session.run(app, "look", [WAITING, [["fires", keys]]])
+            _, (words, _) = self._session.run(app, "look", [WAITING, [["rows", keys]]])
             found = {one.fire.key: one for one in records_of(words) if one.state == "pending"}
             for key in keys:
                 hand.seen.pop(key, None)
@@ -175,7 +171,7 @@ def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
             request = ["found", [["ZRANGE", index, 0, -1] for index in indexes]]
             return request, lambda said: [r for r in keep(said) if r.state == "pending" and not r.attempt]
         case driver.Fires():
-            return ["fires", read.keys], keep
+            return ["rows", read.keys], keep
         case driver.LaneMembers():
             request = ["lanes", [*map(encoded, read.lanes)], read.rivals, read.parked, read.waiting]
             return request, lambda said: dict(zip(read.lanes, map(keep, said), strict=True))
@@ -186,7 +182,7 @@ def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
             return ["jobs", [*map(encoded, names)]], lambda said: _named(names, [_job(*one) for one in said])
         case driver.Cells(prefix=""):
             request = ["calls", [["HGET", *where(name)] for name in read.names]]
-            return request, lambda said: _named(read.names, map(_cell, said))
+            return request, lambda said: _named(read.names, map(cell_of, said))
         case driver.Cells():
             request = ["notes", where(read.prefix)[0] if read.prefix != NOTE_PREFIX else ""]
             return request, lambda said: _cells_under(read.prefix, said)
@@ -207,10 +203,8 @@ def _recall(hand: Hand, read: Read) -> Any:
             return []
         case driver.Cells(prefix="", names=names) | driver.Jobs(names=tuple() as names):
             pass
-        case driver.LaneMembers(lanes=()):
-            return {}
-        case driver.LaneMembers(rivals=0, parked=0) if read.waiting == WAITING:
-            names = read.lanes
+        case driver.LaneMembers(lanes=names) if not names or read[1:] == (0, 0, WAITING):
+            pass
         case _:
             return None
     kind = type(read)
@@ -225,7 +219,7 @@ def _keep_references(hand: Hand, said: list[Any]) -> None:
     for job, one in zip(jobs, facts, strict=True):
         hand.known[driver.Jobs, decoded(job.decode())] = _job(*one)
     for lane, cell, words in zip((decoded(lane.decode()) for lane in lanes), cells, members, strict=True):
-        hand.known[driver.Cells, LANE_PREFIX + lane] = _cell(cell)
+        hand.known[driver.Cells, LANE_PREFIX + lane] = cell_of(cell)
         hand.known[driver.LaneMembers, lane] = _keep(hand, words)
 
 
@@ -252,19 +246,12 @@ def _named(names: Iterable[str], found: Iterable[Cell | JobState]) -> dict[str, 
     return {name: one for name, one in zip(names, found, strict=True) if any(one)}
 
 
-def _cell(text: bytes | None) -> Cell:
-    if not text:
-        return NO_CELL
-    version, _, _, rest = text.decode("utf-8", "backslashreplace").split(" ", 3)
-    return Cell(rest, int(version))
-
-
 def _cells_under(prefix: str, said: list[Any]) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for hash_name, words in said:
         start = decoded(hash_name.decode().partition(":")[2])
         start = f"{NOTE_PREFIX}{start}/" if start else NOTE_PREFIX
-        cells |= {start + decoded(field.decode()): _cell(text) for field, text in pairs_of(words)}
+        cells |= {start + decoded(field.decode()): cell_of(text) for field, text in pairs_of(words)}
     return {name: cell for name, cell in cells.items() if name.startswith(prefix)}
 
 
@@ -276,7 +263,7 @@ def _all_jobs(said: list[Any]) -> dict[str, JobState]:
 
 def _job(text: bytes | None, *times: bytes | None) -> JobState:
     """`times`: when it succeeded and was reached, its newest instant."""
-    cell = _cell(text)
+    cell = cell_of(text)
     at, _, revision = cell.text.partition(" ")
     known = [None if one is None else float(one) for one in times]
     return JobState(float(at) if at else None, revision, cell.version, *known)

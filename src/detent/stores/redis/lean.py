@@ -1,4 +1,4 @@
-"""A small RESP 2 client for the trigger, because redis-py takes longer to import than a fire takes.
+"""A small client for the trigger, because redis-py takes longer to import than a fire takes.
 
 Supports one server, as `redis://` without options; `servers` supports TLS, Sentinels and clusters.
 """
@@ -16,7 +16,13 @@ from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.redis.health import explain
 from detent.stores.redis.link import NoScript
 
+try:
+    import hiredis
+except ModuleNotFoundError:  # redis-py works without it
+    hiredis = None  # type: ignore[assignment]
+
 TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one reply, and for a connection
+RECEIVE = 1 << 16
 PORT = 6379
 _URL = re.compile(
     r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
@@ -27,7 +33,7 @@ _URL = re.compile(
 def lean_server(url: str) -> LeanServer | None:
     """None: it needs redis-py."""
     found = _URL.fullmatch(url)
-    return LeanServer(found.groupdict("")) if found else None
+    return LeanServer(found.groupdict("")) if found and hiredis else None
 
 
 class LeanServer:
@@ -76,11 +82,12 @@ class Wire:
     """A connection, and the protocol."""
 
     def __init__(self, connected: socket.socket) -> None:
-        self._socket, self._file = connected, connected.makefile("rb")
+        self._socket = connected
+        self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=Refused)
 
     def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The replies.  If one is an error, raises it after all were read."""
-        self._socket.sendall(b"".join(map(_encoded, commands)))
+        self._socket.sendall(b"".join([hiredis.pack_command((*command,)) for command in commands]))
         replies = [self._reply() for _ in commands]
         if refused := [reply for reply in replies if isinstance(reply, Refused)]:
             raise refused[0]
@@ -92,31 +99,9 @@ class Wire:
         self._socket.close()
 
     def _reply(self) -> Any:
-        line = self._file.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("it closed the connection")
-        match line[:1], line[1:-2]:
-            case b"$" | b"*", b"-1":
-                return None
-            case b"$", size:
-                data = self._file.read(int(size) + 2)
-                if len(data) < int(size) + 2:
-                    raise ConnectionError("it closed the connection")
-                return data[:-2]
-            case b"*", count:
-                return [self._reply() for _ in range(int(count))]
-            case b":", number:
-                return int(number)
-            case b"+", word:
-                return word
-            case b"-", error:
-                return Refused(error.decode("utf-8", "replace"))
-        raise ConnectionError("it does not speak RESP")
-
-
-def _encoded(command: Sequence[Any]) -> bytes:
-    words = [b"*%d\r\n" % len(command)]
-    for word in command:
-        text = word if isinstance(word, bytes) else str(word).encode()
-        words.append(b"$%d\r\n%b\r\n" % (len(text), text))
-    return b"".join(words)
+        while (reply := self._reader.gets()) is False:
+            data = self._socket.recv(RECEIVE)
+            if not data:
+                raise ConnectionError("it closed the connection")
+            self._reader.feed(data)
+        return reply

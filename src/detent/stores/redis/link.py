@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from detent.errors import DetentError, StoreUnavailable
 
-SCRIPTS = ("look", "commit", "take", "steps", "find")
+SCRIPTS = ("look", "commit", "take", "find")
 # Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _START = "if redis.replicate_commands then redis.replicate_commands() end\n"
 ACKNOWLEDGE_MS = 2000  # for `wait_replicas`, which is part of a reply
@@ -27,7 +27,7 @@ class Script:
 @cache
 def script_of(name: str) -> Script:
     texts = []
-    for part in ("header", "records", name):
+    for part in ("header", "records", "steps", name):
         with open(f"{__file__.rpartition('/')[0]}/lua/{part}.lua", encoding="utf-8") as file:  # noqa: PTH123
             texts.append(file.read())
     return Script("\n".join(texts))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from heapq import merge
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from detent.clock import instant
-from detent.model import DEAD, Found, Query, Row, Size, Tally
+from detent.model import DEAD, Found, Place, Query, Row, Size, Tally
+from detent.rules.rates import charges_of
 from detent.rules.tallies import MINUTE_S, start_of, tally_of
 from detent.stores.base import LOOK_MAX, REMEMBER_ASKS_S, app_of
 from detent.stores.encoding import live_graces, live_note
 from detent.stores.engine.driver import Drop, Expect, Group, Progress
-from detent.stores.paging import page, place_of
+from detent.stores.paging import place_of
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.requests import TALLY_S, Request
 from detent.stores.redis.session import Session
-from detent.stores.redis.values import Kept, pairs_of, records_of, rows_of
-from detent.stores.search import matches
+from detent.stores.redis.values import Kept, cell_of, pairs_of, records_of, rows_of
+from detent.stores.search import matches, prunable, select
 
 PAGE, PLACES = 500, 2000  # places that one call examines at most, and reads from all indexes together
 RECORDS_MAX = 1000  # that one call reads
@@ -50,13 +51,12 @@ class Queries:
 
     def find(self, query: Query) -> Found:
         found = [self._find(app, query) for app in self._apps_of(query)]
-        if query.upcoming:
-            return Found(islice(merge(*found, key=lambda row: (row.run_at, row.fire.key)), query.limit))
         # Below the place where the search of one app stopped, the result would be incomplete.
-        stopped_at = max((one.before for one in found if one.before), default=None)
-        rows = merge(*found, key=lambda row: place_of(row.fire), reverse=True)
-        known = (row for row in rows if stopped_at is None or place_of(row.fire) >= stopped_at)
-        return page([*islice(known, query.limit)], query.limit, stopped_at)
+        stopped_at = max((at for _, at in found if at), default=None)
+        rows = [row for some, _ in found for row in some]
+        known = [row for row in rows if stopped_at is None or place_of(row.fire) >= stopped_at]
+        chosen, last = select(known, query)
+        return Found(chosen, last or stopped_at)
 
     def _apps_of(self, query: Query) -> set[str]:
         """The apps that the query can match."""
@@ -65,10 +65,11 @@ class Queries:
         meant = [apps for apps in named if apps - {""}]
         return set.intersection(*meant) if meant else self._session.apps()
 
-    def _find(self, app: str, query: Query) -> Found:
+    def _find(self, app: str, query: Query) -> tuple[Iterable[Row], Place | None]:
+        """All rows that may match, and the place where the search stopped."""
         if query.key or query.keys:
             keys = [query.key] if query.key else query.keys
-            return self._select(app, query, ["rows", keys, ROW if query.key else RECORD])
+            return self._rows(app, ["rows", keys, ROW if query.key else RECORD]), None
         queues = [encoded(queue) for queue in query.queues] or self._members(app, "queues")
         kinds = OPEN.get("upcoming" if query.upcoming else query.state, ())
         indexes = [f"{kind}:{queue}" for queue in queues for kind in kinds]
@@ -76,15 +77,11 @@ class Queries:
             return self._search(app, query, indexes)
         if indexes and self._size(app, indexes) <= FEW:
             every = [["ZRANGE", index, 0, -1] for index in indexes]
-            return self._select(app, query, ["found", every, RECORD])
+            return self._rows(app, ["found", every, RECORD]), None
         return self._search(app, query, self._sources(app, query, queues))
 
-    def _select(self, app: str, query: Query, read: list[Any]) -> Found:
-        """The result of a search among the rows that this read replies with."""
-        found = {row.fire.key: row for row in rows_of(self._read(app, read), read[-1]) if matches(row, query)}
-        rows = [row for row in found.values() if not query.before or place_of(row.fire) < query.before]
-        rows.sort(key=lambda row: place_of(row.fire), reverse=True)
-        return page(rows[: query.limit], query.limit, None)
+    def _rows(self, app: str, read: list[Any]) -> Iterable[Row]:
+        return {row.fire.key: row for row in rows_of(self._read(app, read), read[-1])}.values()
 
     def _sources(self, app: str, query: Query, queues: Sequence[str]) -> list[str]:
         """Of the sets of indexes that have all that can match, the smallest."""
@@ -103,7 +100,7 @@ class Queries:
                 choices.append([f"dead:{queue}" for queue in queues])
         return min(choices, key=lambda some: self._size(app, some)) if len(choices) > 1 else choices[0]
 
-    def _search(self, app: str, query: Query, indexes: Sequence[str]) -> Found:
+    def _search(self, app: str, query: Query, indexes: Sequence[str]) -> tuple[Iterable[Row], Place | None]:
         rows: dict[str, Row] = {}
         looked, at = 0, b""
         request: dict[str, Any] = {"indexes": indexes, "is_upward": query.upcoming, "kinds": query.kinds}
@@ -120,11 +117,9 @@ class Queries:
             if not at:
                 break
             looked += count
-            request |= {"after": [float(at), _key(key)], "most": PAGE}
-        if query.upcoming:
-            return Found(sorted(rows.values(), key=lambda row: (row.run_at, row.fire.key))[: query.limit])
-        found = sorted(rows.values(), key=lambda row: place_of(row.fire), reverse=True)
-        return page(found[: query.limit], query.limit, (instant(float(at)), _key(key)) if at else None)
+            request |= {"after": [float(at), key.decode("utf-8", "surrogateescape")], "most": PAGE}
+        is_end = query.upcoming or not at
+        return rows.values(), None if is_end else (instant(float(at)), key.decode("utf-8", "surrogateescape"))
 
     def newest(self, app: str, jobs: Sequence[str], each: int) -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = {job: [] for job in jobs}
@@ -187,29 +182,25 @@ class Queries:
             indexes = [f"done:{job.decode()}" for job in jobs]
             counts = self._calls(app, [["ZCARD", index] for index in indexes])
             for index, count in zip(indexes, counts, strict=True):
-                gone += self._prune(app, ("ZRANGE", index), count - keep)
+                gone += self._prune(app, index, "+inf", (math.inf, 0), count - keep)
         now, _, _ = self._session.find(app)
-        before = ("-inf", f"({now - older_than_s!r}", "LIMIT")
-        gone += self._prune(app, ("ZRANGEBYSCORE", "over", *before), None)
+        gone += self._prune(app, "over", now - older_than_s, (older_than_s, sys.maxsize), sys.maxsize)
         self._tidy(app, now - max(older_than_s, REMEMBER_JOBS_S))
         return gone
 
-    def _prune(self, app: str, command: tuple[str, ...], surplus: int | None) -> int:
-        """Prune what the command finds; of a surplus only what is not kept for another reason."""
-        gone = passed = 0
-        while True:
-            count = PRUNE_MAX if surplus is None else min(PRUNE_MAX, surplus - gone - passed)
-            if count <= 0:
-                return gone
-            last = count if surplus is None else passed + count - 1
-            now, _, (words,) = self._session.find(app, ["found", [[*command, passed, last]], BARE])
+    def _prune(self, app: str, index: str, until: str | float, limits: tuple[float, int], most: int) -> int:
+        """Prune the first records of an index, at most so many, if these limits allow it (`prunable`)."""
+        gone = kept = 0
+        while (count := min(PRUNE_MAX, most - gone - kept)) > 0:
+            read = ["found", [["ZRANGEBYSCORE", index, "-inf", until, "LIMIT", kept, count]], BARE]
+            now, _, (words,) = self._session.find(app, read)
             records = records_of(words)
-            some = [one for one in records if surplus is None or one.keep_until <= now]
-            some = self._passed(app, some, now)
+            some = prunable(records, self._watermarks(app, records), now, limits)
             if not some or self._delete(app, some):
-                gone, passed = gone + len(some), passed + len(records) - len(some)
+                gone, kept = gone + len(some), kept + len(records) - len(some)
                 if len(records) < count:
-                    return gone
+                    break
+        return gone
 
     def _delete(self, app: str, records: Sequence[Kept]) -> bool:
         request = Request({one.fire.key: one for one in records}, set())
@@ -218,34 +209,34 @@ class Queries:
         request.add(Group(drops=[Drop(one.fire.key, one.version) for one in records], progress=reached))
         return bool(request.send(self._session, app, Expect())[1][0] == b"done")
 
-    def _passed(self, app: str, records: Sequence[Kept], now: float) -> list[Kept]:
-        """Those that are no instants which a plan could record again: those after their job's watermark."""
+    def _watermarks(self, app: str, records: Sequence[Kept]) -> dict[str, float]:
         jobs = sorted({one.fire.job for one in records if one.fire.origin == "schedule"})
         texts = self._calls(app, [["HGET", "jobs", encoded(job)] for job in jobs])
-        ends = [min(now, float(text.split(b" ")[3])) if text else now for text in texts]
-        until = dict(zip(jobs, ends, strict=True))
-        due = [(one, one.fire.due_at.timestamp()) for one in records]
-        return [one for one, at in due if one.fire.origin != "schedule" or at <= until[one.fire.job]]
+        return {
+            job: float(cell_of(text).text.split(" ")[0])
+            for job, text in zip(jobs, texts, strict=True)
+            if text
+        }
 
     # Tidying: deletes what nothing refers to any more.
 
     def _tidy(self, app: str, jobs_before: float) -> None:
         wall, steady, _ = self._session.find(app)
         for notes in self._members(app, "kinds"):
-            self._sweep(app, notes, lambda text: not live_note(_text(text), steady))
-        self._sweep(app, "cells:charge", lambda text: _is_spent(_text(text), steady))
-        self._sweep(app, "asks", lambda text: float(text.split(" ")[1]) <= steady - REMEMBER_ASKS_S)
-        self._sweep(app, "hands", lambda text: float(text.split(" ")[0]) <= wall)
+            self._sweep(app, notes, lambda text: not live_note(cell_of(text).text, steady))
+        self._sweep(app, "cells:charge", lambda text: _is_spent(cell_of(text).text, steady))
+        self._sweep(app, "asks", lambda text: float(text.split(b" ")[1]) <= steady - REMEMBER_ASKS_S)
+        self._sweep(app, "hands", lambda text: float(text.split(b" ")[0]) <= wall)
         for times in SORTED:
             uses = ["ZCARD book:{}", "HEXISTS jobs {}"]
             self._sweep(app, times, lambda at: float(at) < jobs_before, uses)
         uses = ["ZCARD held:{}", "ZCARD waits:{}", "ZCARD rivals:{}"]
-        lanes = self._sweep(app, "cells:lane", lambda text: not live_graces(_text(text), steady), uses)
+        lanes = self._sweep(app, "cells:lane", lambda text: not live_graces(cell_of(text).text, steady), uses)
         sets = [(f"parks:{lane}", [f"parked:{lane}|"]) for lane in lanes]
         self._session.find(app, *(["trim", *one] for one in (*sets, *USED.items())))
 
     def _sweep(
-        self, app: str, name: str, is_over: Callable[[str], bool], uses: Sequence[str] = ()
+        self, app: str, name: str, is_over: Callable[[bytes], bool], uses: Sequence[str] = ()
     ) -> list[str]:
         """Delete members that are over, unless they change in the meantime, or one of the commands `uses`
         replies with a number.  Returns them."""
@@ -253,29 +244,19 @@ class Queries:
         scan, delete = ("ZSCAN", "ZREM") if name in SORTED else ("HSCAN", "HDEL")
         while cursor != b"0":
             [(cursor, words)] = self._calls(app, [[scan, name, cursor.decode() or 0, "COUNT", PRUNE_MAX]])
-            texts = {member.decode(): text.decode() for member, text in pairs_of(words)}
-            members = [member for member, text in texts.items() if is_over(text)]
-            counts = iter(self._calls(app, [use.format(one).split(" ") for one in members for use in uses]))
-            members = [one for one in members if not sum(next(counts) for _ in uses)]
+            texts = {member.decode(): text for member, text in pairs_of(words) if is_over(text)}
+            counts = iter(self._calls(app, [use.format(one).split(" ") for one in texts for use in uses]))
+            members = [one for one in texts if not sum(next(counts) for _ in uses)]
             request = Request({}, set())
-            for member in members:
-                if scan == "HSCAN":
-                    request.checks[name][member] = texts[member].split(" ")[0] + " "
-                request.writes[delete][name].append(member)
+            request.writes[delete][name] += members
+            if scan == "HSCAN":
+                request.checks[name] = {one: f"{texts[one].split(b' ')[0].decode()} " for one in members}
             if members:
                 request.send(self._session, app, Expect())
             gone += members
         return gone
 
 
-def _key(key: bytes) -> str:
-    return key.decode("utf-8", "surrogateescape")
-
-
-def _text(cell: str) -> str:
-    return cell.split(" ", 3)[3]
-
-
 def _is_spent(charges: str, steady: float) -> bool:
-    lasts_s, uses = json.loads(charges) if charges else (0.0, [])
-    return all(at <= steady - lasts_s for at, _ in uses)
+    lasts_s, uses = charges_of(charges)
+    return all(one.at <= steady - lasts_s for one in uses)

@@ -38,7 +38,6 @@ class Request:
         self._sets: defaultdict[str, set[str]] = defaultdict(set)  # members to add
         self._tallies: defaultdict[str, Counter[TallyGroup]] = defaultdict(Counter)  # hash -> fires
         self._wakes: list[list[Any]] = []
-        self._shared: dict[tuple[Any, ...], bytes] = {}
         self._live_until = float("inf")  # the earliest expiry of claims that must be live
         self.inserted: list[str] = []
         self.written: dict[str, tuple[Kept, Indexes]] = {}
@@ -113,7 +112,7 @@ class Request:
             self.inserted.append(fire.key)
         texts = self.writes["HSET"]["texts"]
         record.id = -1 - len(texts) // 2
-        texts += key, fire_text(fire, self._shared)
+        texts += key, fire_text(fire)
         self._set_state(key, record, (*indexes_of(record), *lasting_indexes(fire.origin, fire.job)))
         self._sets["queues"].add(encoded(fire.queue))
         if fire.origin == "push":

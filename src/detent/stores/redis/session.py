@@ -14,7 +14,6 @@ from detent.stores.redis.link import Link, script_of
 from detent.stores.redis.values import to_json
 
 BLOCK_S = 2.0  # one blocking read; shorter than the client's timeout
-STEPS_MAX = 5  # calls in a row that find that the clock was set
 GUESS_S = 10.0  # the clock of the server is known for this long after a reply,
 GUESS_ROUND_TRIP_S = 0.1  # if that reply came so soon
 READS = ("find", "look")  # these wait for no replicas: a commit that follows waits for all before it
@@ -49,21 +48,19 @@ class Session:
         self._closing = threading.Event()
 
     def run(self, app: str, name: str, request: Any, words: Sequence[Any] = ()) -> tuple[Seen, list[Any]]:
-        """Run a script that needs the time.  If it finds that the clock was set, `steps` runs first."""
-        text = to_json(request)
-        for _ in range(STEPS_MAX):
+        """Run a script that needs the header.  If it finds that the clock was set, it runs again."""
+        text, started = to_json(request), self._elapsed()
+        known = self._known(app, started)
+        if not (reply := self._send(app, name, (*known, "", text, *words))):
             sent = self._elapsed()
-            if reply := self._send(app, name, (*self._known(app, sent), text, *words)):
-                return self._see(app, reply[0], sent), reply[1:]
-            refused = self._elapsed()
-            known = self._known(app, refused, slack_s=refused - sent)
-            self._see(app, self._send(app, "steps", known)[0], refused)
-        raise StoreUnavailable(f"{self._link.servers.where}: its clock is set again and again")
+            known = self._known(app, sent, slack_s=sent - started)
+            started, reply = sent, self._send(app, name, (*known, "1", text, *words))
+        return self._see(app, reply[0], started), reply[1:]
 
     def find(self, app: str, *reads: Any) -> tuple[float, float, list[Any]]:
         """Read without a header.  Returns the time by both clocks, and the replies."""
         known = self._known(app, self._elapsed())
-        wall, steady, *replies = self._send(app, "find", (*known, to_json(reads)))
+        wall, steady, *replies = self._send(app, "find", (*known, "", to_json(reads)))
         return float(wall), float(steady), replies
 
     def guess(self, app: str) -> Seen | None:

@@ -1,7 +1,7 @@
 """The Redis store: a Redis or Valkey server, 6.2 or newer, that nodes on many hosts share.
 
-The server's clock is the store's clock; `lua/header.lua` describes how claims survive a step of it, and when
-a new epoch begins.
+The server's clock is the store's clock.  `lua/steps.lua` follows a step of it, and `lua/header.lua` describes
+when a new epoch begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from detent.stores.base import app_of
 from detent.stores.engine.claiming import PAGE_MAX
 from detent.stores.engine.driver import Asked, Expect
 from detent.stores.engine.engine import Engine
-from detent.stores.engine.record import Record
 from detent.stores.engine.unit import Unit
 from detent.stores.redis.driver import RedisDriver
 from detent.stores.redis.link import Link, Servers
@@ -48,7 +47,7 @@ class RedisStore(Engine):
         self._session = Session(link, key_prefix, wait_replicas > 0, wall, elapsed)
         super().__init__(RedisDriver(self._session))
         # App and queues -> when `take` may answer an ask: after an ask that got only plain messages.
-        self._take_from: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._take_from: dict[tuple[str, ...], float] = {}
 
     def put(self, fires: Sequence[Fire], delay_s: float = 0) -> list[bool]:
         starts = {job: f"{app_of(job)}." for job in {fire.job for fire in fires}}
@@ -61,28 +60,20 @@ class RedisStore(Engine):
         if ask.dead:  # an instance may have claims of other apps
             for app in set(self.apps()) - {ask.app}:
                 self._run(app, lambda unit: _end_claims(unit, ask.dead))
-        if taken := self._take(ask):
-            self._remember(taken[1], taken[0].epoch)
-            return taken[0]
-        grants, queues = super().claim(ask), (ask.app, ask.queues)
+        queues, is_usual = (ask.app, *ask.queues), not (ask.dead or ask.without) and ask.limit <= PAGE_MAX
+        if is_usual and self._take_from.get(queues, math.inf) <= clock.monotonic():
+            from detent.stores.redis.taking import take  # the trigger does not need it
+
+            if taken := take(self._session, ask):
+                self._remember(taken[1], taken[0].epoch)
+                return taken[0]
+            self._take_from[queues] = clock.monotonic() + TAKE_AGAIN_S
+        grants = super().claim(ask)
         if not all(is_plain(claim.fire) for claim in grants.claims):
             self._take_from.pop(queues, None)
         elif grants.claims:
             self._take_from.setdefault(queues, 0.0)
         return grants
-
-    def _take(self, ask: Ask) -> tuple[Grants, list[Record]] | None:
-        """None: `take` is not for this ask, or for none yet, or was refused."""
-        is_special = ask.dead or ask.without or ask.limit > PAGE_MAX
-        queues = ask.app, ask.queues
-        if is_special or self._take_from.get(queues, math.inf) > clock.monotonic():
-            return None
-        from detent.stores.redis.taking import take  # the trigger does not need it
-
-        taken = take(self._session, ask)
-        if taken is None:
-            self._take_from[queues] = clock.monotonic() + TAKE_AGAIN_S
-        return taken
 
 
 def _end_claims(unit: Unit, dead: Sequence[str]) -> None:

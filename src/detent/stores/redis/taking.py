@@ -3,19 +3,20 @@ else, and the engine answers the ask.  It is for workers: two thirds of what a m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from detent.clock import instant
 from detent.model import Ask, Grants
-from detent.rules.decide import Decision, View
 from detent.stores.base import NOTE_PREFIX, PAUSE, RATE
-from detent.stores.engine.grouping import apply_decision
 from detent.stores.engine.record import Record, claim_of
 from detent.stores.redis.driver import live_indexes
-from detent.stores.redis.indexes import encoded, indexes_of
+from detent.stores.redis.indexes import encoded
 from detent.stores.redis.requests import where
 from detent.stores.redis.session import Session
-from detent.stores.redis.values import Kept, fires_of
+from detent.stores.redis.values import records_of
 
 
-def take(session: Session, ask: Ask) -> tuple[Grants, list[Record]] | None:
+def take(session: Session, ask: Ask) -> tuple[Grants, Sequence[Record]] | None:
     """None: the engine has to answer.  The ask must neither name dead nodes nor leave out jobs."""
     queues = [encoded(queue) for queue in dict.fromkeys(ask.queues)]
     judged = [f"due:{tier}:{queue}" for queue in queues for tier in "jh"]
@@ -28,18 +29,10 @@ def take(session: Session, ask: Ask) -> tuple[Grants, list[Record]] | None:
     seen, said = session.run(ask.app, "take", request)
     if not said:
         return None
-    fence, (look_at, expires), succeeded, facts, texts = said
-    header = seen.header
-    records, view = list[Record](), View(header.wall, header.steady)
-    for place, (fire, fact) in enumerate(zip(fires_of(texts), facts, strict=True)):
-        run_at, number = fact.split(b" ")
-        one = Kept(fire, float(run_at))
-        apply_decision(Decision(fire.key, "run"), one, ask, view, -1 - place)
-        one.id, one.version = int(number), seen.version
-        one.take_fences(int(fence))
-        one.indexes, one.until = indexes_of(one), one.expires
-        records.append(one)
-    success = {job.decode(): None if at is None else float(at) for job, at in succeeded}
-    claims = [claim_of(one, header.wall + one.ttl_s, success[encoded(one.fire.job)]) for one in records]
+    (look_at, expires), succeeded, words = said
+    header, records = seen.header, records_of(words)
+    times = [None if at is None else float(at) for at in succeeded]
+    ends = [header.wall + one.ttl_s for one in records]
+    claims = map(claim_of, records, ends, times)
     next_in_s = min(float(look_at) - header.wall, float(expires) - header.steady)
-    return Grants(tuple(claims), view.now_at, next_in_s, header.epoch), records
+    return Grants(tuple(claims), instant(header.wall), next_in_s, header.epoch), records

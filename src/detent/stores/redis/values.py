@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from detent.clock import instant
-from detent.model import Attempt, Fire, Outcome, Row, State, Verdict
+from detent.model import Attempt, Fire, Outcome, Policy, Row, State, Verdict
 from detent.stores.encoding import (
     instant_of,
     outcome_of,
@@ -29,8 +29,8 @@ from detent.stores.encoding import (
     read_outcome,
     seconds_of,
 )
-from detent.stores.engine.driver import moves_with_clock
-from detent.stores.engine.record import Record, Tier
+from detent.stores.engine.driver import NO_CELL, Cell, moves_with_clock
+from detent.stores.engine.record import Record, Tier, row_of
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of
 
 NEVER = 9e15  # JSON has no infinity
@@ -72,19 +72,29 @@ def pairs_of(words: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
     return zip(words[::2], words[1::2], strict=True)
 
 
+def cell_of(text: bytes | None) -> Cell:
+    """What STAMP wrote."""
+    if not text:
+        return NO_CELL
+    version, _, _, rest = text.decode("utf-8", "backslashreplace").split(" ", 3)
+    return Cell(rest, int(version))
+
+
 # Fires.
 
 
-def fire_text(fire: Fire, shared: dict[tuple[Any, ...], bytes]) -> bytes:
-    """The text of a fire.  `shared` has what fires of the same request share."""
+def fire_text(fire: Fire) -> bytes:
     key, job, due_at, run_id, queue, lane, start_by, policy, origin, revision, payload, first_at, count = fire
-    alike = (job, queue, start_by, id(policy), origin, revision, first_at, count)
-    end = shared.get(alike)
-    if end is None:
-        times = seconds_of(start_by), seconds_of(first_at)
-        end = shared[alike] = to_json([job, queue, policy_text(policy), origin, revision, *times, count])
     own = f"[{_encode(key)},{due_at.timestamp()!r},{_encode(run_id)},{_encode(payload)},{_word(lane)}]"
+    end = _shared_text(job, queue, policy, origin, revision, start_by, first_at, count)
     return b"%b\n%b" % (to_bytes(own), end)
+
+
+@lru_cache(maxsize=1024)
+def _shared_text(job: str, queue: str, policy: Policy, origin: str, revision: str, *more: Any) -> bytes:
+    start_by, first_at, count = more
+    times = seconds_of(start_by), seconds_of(first_at)
+    return to_json([job, queue, policy_text(policy), origin, revision, *times, count])
 
 
 @lru_cache(maxsize=1024)
@@ -137,16 +147,13 @@ def _verdict_of(text: str | None) -> Verdict | None:
     return Verdict(Outcome(*outcome), again_in_s, counts)
 
 
-def _parts_of(words: Sequence[Any], hashes: int) -> Iterable[tuple[Fire, list[bytes], list[Any]]]:
-    """Fires, the words of their lines, and the lists of these lines."""
+def records_of(words: Sequence[Any], hashes: int = 2) -> list[Kept]:
+    """The records of these words: for each a line, a text, and what other hashes have of it."""
+    if not words:  # as for most lanes
+        return []
     lines = [line.split(b" ", _WORDS) for line in words[::hashes]]
     lists = of_json(b"[%b]" % b",".join([line[_WORDS] for line in lines]))
-    return zip(fires_of(words[1::hashes]), lines, lists, strict=True)
-
-
-def records_of(words: Sequence[bytes]) -> list[Kept]:
-    """The records of these words: for each a line and a text."""
-    return [_record_of(*parts) for parts in _parts_of(words, 2)] if words else []  # as for most lanes
+    return [_record_of(*parts) for parts in zip(fires_of(words[1::hashes]), lines, lists, strict=True)]
 
 
 def _record_of(fire: Fire, line: list[bytes], more: list[Any]) -> Kept:
@@ -169,21 +176,11 @@ def _record_of(fire: Fire, line: list[bytes], more: list[Any]) -> Kept:
 
 
 def rows_of(words: Sequence[Any], hashes: int) -> list[Row]:
-    """The same as rows, with attempts and output if these hashes were read.  There is no record in between,
-    because a dashboard reads thousands."""
-    found = zip(_parts_of(words, hashes) if words else (), range(0, len(words), hashes), strict=True)
-    return [_row_of(*parts, words[place + 2 : place + hashes]) for parts, place in found]
-
-
-def _row_of(fire: Fire, line: list[bytes], more: list[Any], histories: Sequence[bytes | None]) -> Row:
-    _, attempt, _, fence, node, _, _, _, ran_at, *rest = more
-    over_at, _, _, _, stop, outcome, _ = rest or _NOTHING
-    run_at = float(line[5])
-    due_again = fire.due_at if fire.due_at.timestamp() == run_at else instant(run_at)
-    times = due_again, instant(ran_at) if ran_at else None, instant(over_at) if over_at else None
-    outcomes = outcome_of(outcome), outcome_of(stop)
-    attempts = attempts_of(*histories) if histories else ()
-    return Row(fire, STATES[line[3]], attempt, node, _fence(fence, line[1]), *times, *outcomes, attempts)
+    """The same as rows, with attempts and output if these hashes were read."""
+    places = range(0, len(words), hashes)
+    histories = [words[place + 2 : place + hashes] for place in places]
+    found = zip(records_of(words, hashes), histories, strict=True)
+    return [row_of(one, attempts_of(*history) if history else ()) for one, history in found]
 
 
 def _fence(fence: int, first: bytes) -> int:

@@ -1,18 +1,4 @@
--- Reads for searches and for pruning, and deletes empty names.  It needs no header, and works on a full server.
-
-local ROW = { "states", "texts", "attempts", "tails" }
-local reads = {}
-
-reads.calls = replies_to
-
-function reads.rows(keys, hashes)
-  return records_of(keys, { unpack(ROW, 1, hashes) })
-end
-
--- The rows of the keys that these commands reply with.
-function reads.found(commands, hashes)
-  return reads.rows(keys_of(commands), hashes)
-end
+-- Reads for searches and for pruning, and deletes empty names.  It works on a full server.
 
 -- The rank of the first key after this place, in the order of the search.
 local function rank_after(index, place, is_upward)
@@ -76,7 +62,7 @@ function reads.page(r)
     end
   end
   local is_end = looked == #keys and #keys < r.count
-  return { looked, is_end and "" or exact(places[looked][1]), keys[looked] or "", reads.rows(matching, 3) }
+  return { looked, is_end and "" or exact(places[looked][1]), keys[looked] or "", records_of(matching, 3) }
 end
 
 -- Deletes the members of the set of which no key with such a start exists.
@@ -92,11 +78,5 @@ function reads.trim(set, starts)
   end
 end
 
-read_clock()
-read_header()
-steady = wall - (header and header.ahead or 0)
-local replies = { exact(wall), exact(steady) }
-for _, read in ipairs(cjson.decode(ARGV[REQUEST])) do
-  replies[#replies + 1] = reads[read[1]](unpack(read, 2)) or false
-end
-return replies
+arrive() -- without `leave`, which writes
+return answer(cjson.decode(ARGV[REQUEST]), { exact(wall), exact(steady) })

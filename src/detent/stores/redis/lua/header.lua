@@ -1,21 +1,19 @@
 -- The start of every script: the header of the app, its clocks and its epoch.
 --
 -- KEYS[1] is the app's header ("world").  All keys of the app have the same prefix, and so are in one slot.  ARGV has
--- seven words of what the client knows, then the request.
+-- eight words of what the client knows, then the request.
 --
 -- `wall` is the server's clock and decides what is due.  `steady` decides what has expired: it is the wall clock minus
 -- all steps that were noticed (`ahead`).  A client sends the last `steady` that it got, and how long ago that was by a
 -- clock that is never set, at least (since the reply) and at most (since the request).  If the wall clock has moved by
--- more or less than that, it was set.  So a link with a long round trip is not taken for a clock that is set.  A client
--- without such a reading cannot tell a step from a time without calls.  Both are left to the script `steps`; every
--- other script returns nothing then.
+-- more or less than that, it was set (`steps.lua`).
 
 local SCHEMA = 5
 local STEP_S = 0.5 -- less is the network, or drift; rules/trust.py
 local TOUCH_S = 0.25 -- the time of the last call is written no more often than this
 local ORPHANS_TTL_S = 30 -- of claims of which even that was forgotten
 local SINCE_2020_S, FENCE_STEP = 1577836800, 4194304 -- 2^22
-local REQUEST = 8 -- the place of the request among the arguments
+local REQUEST = 9 -- the place of the request among the arguments
 local CHUNK = 4000 -- arguments of one command
 
 local call, prefix = redis.call, string.sub(KEYS[1], 1, -6)
@@ -56,60 +54,11 @@ local function new_epoch(replid)
   header.quarantined_until = steady + math.max(header.longest, least)
 end
 
--- How far the clock was set since the last call, and whether it moved in a way that has no explanation.
-local function step_of(moved)
-  if ARGV[3] ~= header.epoch then
-    return math.min(moved, 0), moved > STEP_S
-  end
-  local since = ARGV[4] - (header.last - header.ahead)
-  local least, most = math.max(0, since + ARGV[6]), math.max(0, since + ARGV[7])
-  if moved < 0 or moved < least - STEP_S or moved > most + STEP_S then
-    return moved - least, false
-  end
-  return 0, false
-end
-
 -- A client that knew an older epoch may still trust a claim that this one has forgotten.
 local function heed_older_epoch()
   local longest = tonumber(ARGV[5])
   header.longest, is_changed = math.max(header.longest, longest), true
   header.quarantined_until = math.max(header.quarantined_until, header.began + (longest > 0 and longest or ORPHANS_TTL_S))
-end
-
--- Reads the clocks and the header.  False: `on_step(step, moved)` does not allow a step, or a doubtful movement.
-local function arrive(on_step)
-  is_changed = ARGV[1] ~= ""
-  read_clock()
-  read_header()
-  local replid = string.match(call("INFO", "replication"), "master_replid:(%x+)") or "none"
-  local step, moved, is_doubtful = 0, 0, false
-  if header then
-    moved = wall - header.last
-    step, is_doubtful = step_of(moved)
-    header.ahead = header.ahead + step
-    steady = wall - header.ahead
-    is_changed = is_changed or step ~= 0 or moved > TOUCH_S or moved < 0
-    if header.replid ~= replid then
-      new_epoch(replid)
-    end
-  else
-    header = { schema = SCHEMA, version = 0, fence = 0, longest = 0, generation = 0, controls = 0 }
-    header.ahead, header.quarantined_until = 0, 0
-    steady = wall
-    begin_epoch(replid)
-  end
-  if ARGV[3] ~= "" and ARGV[3] ~= header.epoch then
-    heed_older_epoch()
-  end
-  local is_step = math.abs(step) > STEP_S
-  if is_step or is_doubtful then
-    if not on_step then
-      return false
-    end
-    on_step(is_step and step or 0, moved)
-  end
-  header.last = is_changed and wall or header.last
-  return true
 end
 
 -- The words of the header for the client.  Writes the header if it has changed, and wakes the nodes.

@@ -9,7 +9,6 @@ local HAND_S = 1
 local READ_MAX = 800 -- due records that one read passes over, because their lanes are in the hands of others
 local LANE_QUEUE_JOB = "^" .. string.rep("%S* ", LANE - 1) .. "(%S*) (%S*) (%S*)"
 
-local reads = {}
 local jobs, lanes = {}, {} -- of the due records that were shown: lists without duplicates
 
 local function add_once(list, name)
@@ -60,7 +59,7 @@ function reads.due(name, most, token, at, key)
     end
     call("ZADD", index, "XX", unpack(words)) -- an ask reads a thousand at most
   end
-  local words, last = records_of(found, RECORD), "\n"
+  local words, last = records_of(found), "\n"
   for place = 1, #words, 2 do
     if not string.find(words[place], last, 1, true) then -- most follow one of the same job
       local lane, queue, job = string.match(words[place], LANE_QUEUE_JOB)
@@ -81,19 +80,8 @@ function reads.asked(node, number)
     append(keys, call("ZRANGE", prefix .. "live:" .. queue, 0, -1))
     append(keys, call("ZRANGE", prefix .. "taken:" .. queue, 0, -1))
   end
-  return records_of(keys, RECORD)
+  return records_of(keys)
 end
-
-function reads.fires(keys)
-  return records_of(keys, RECORD)
-end
-
--- The records of the keys that these commands reply with.
-function reads.found(commands)
-  return records_of(keys_of(commands), RECORD)
-end
-
-reads.calls = replies_to
 
 -- Each hash, its fields and values.  `hash`: "" for all hashes of notes.
 function reads.notes(hash)
@@ -116,7 +104,7 @@ function reads.lanes(names, rivals, parked, waiting)
     for _, queue in ipairs(parked > 0 and call("SMEMBERS", prefix .. "parks:" .. lane) or {}) do
       append(keys, call("ZRANGE", prefix .. "parked:" .. lane .. "|" .. queue, 0, parked - 1))
     end
-    out[place] = records_of(keys, RECORD)
+    out[place] = records_of(keys)
   end
   return out
 end
@@ -139,10 +127,8 @@ reads.next = next_times
 if not arrive() then
   return {}
 end
-local replies, waiting, request = { "" }, unpack(cjson.decode(ARGV[REQUEST]))
-for place, read in ipairs(request) do
-  replies[place + 1] = reads[read[1]](unpack(read, 2))
-end
+local waiting, request = unpack(cjson.decode(ARGV[REQUEST]))
+local replies = answer(request, { "" })
 local cells = #lanes > 0 and call("HMGET", prefix .. "cells:lane", unpack(lanes)) or {}
 replies[#replies + 1] = { jobs, reads.jobs(jobs), lanes, cells, reads.lanes(lanes, 0, 0, waiting) }
 replies[1] = leave()

@@ -3,7 +3,7 @@
 local RUN_AT, LOOK_AT, EXPIRES, TTL, LANE, QUEUE, JOB = 6, 7, 8, 9, 10, 11, 12
 local TIER, PARKED, DOUBTED, MOVES = 13, 14, 15, 16
 local LINE = "^" .. string.rep("(%S*) ", 16) .. "(.*)$"
-local RECORD = { "states", "texts" } -- hashes
+local ROW = { "states", "texts", "attempts", "tails" } -- hashes
 local IDS = 65536 -- ids that one version has
 
 local function append(list, more)
@@ -33,9 +33,9 @@ local function keys_of(commands)
   return keys
 end
 
--- The values of these keys in each of the hashes, one after the other.  Leaves out keys that do not exist.
-local function records_of(keys, hashes)
-  local out, columns = {}, {}
+-- The values of these keys in so many hashes, one after the other.  Leaves out keys that do not exist.
+local function records_of(keys, count)
+  local out, columns, hashes = {}, {}, { unpack(ROW, 1, count or 2) }
   for from = 1, #keys, CHUNK do
     local to = math.min(from + CHUNK - 1, #keys)
     for place, hash in ipairs(hashes) do
@@ -50,6 +50,21 @@ local function records_of(keys, hashes)
     end
   end
   return out
+end
+
+-- What a client may read; each has a function that replies.
+local reads = { calls = replies_to, rows = records_of }
+
+-- The records of the keys that these commands reply with.
+function reads.found(commands, hashes)
+  return records_of(keys_of(commands), hashes)
+end
+
+local function answer(request, replies)
+  for _, read in ipairs(request) do
+    replies[#replies + 1] = reads[read[1]](unpack(read, 2)) or false
+  end
+  return replies
 end
 
 local function read_line(key)

@@ -1,4 +1,10 @@
--- The server's clock was set, or may have been.
+-- The arrival of a call, which finds out whether the server's clock was set, and follows that step.
+--
+-- A link with a long round trip must not be taken for a clock that is set, and a client without a reading cannot tell a
+-- step from a time without calls.  So a call that finds a step returns nothing; the client sends it again, and says how
+-- long the first one was under way.  Only the second call (`IS_SECOND`) follows the step.
+
+local IS_SECOND = ARGV[8] ~= ""
 
 -- Calls `visit(key, line, index)` for the records of these indexes of each queue, from this score on.
 local function each_record(kinds, from, visit)
@@ -28,10 +34,11 @@ local function prolong(after, later)
   end)
 end
 
-local function on_step(step, moved)
+-- A step of 0 seconds: whether the clock was set is unknown.
+local function follow(step, moved)
   header.version, is_changed = header.version + 1, true
   if step == 0 then
-    -- Whether the clock was set is unknown: a claim whose work may go on gets a new ttl, once.
+    -- A claim whose work may go on gets a new ttl, once.
     return prolong(steady - moved, function(line)
       if moved > line[TTL] / 2 and line[DOUBTED] == "0" then
         line[DOUBTED] = "1"
@@ -53,5 +60,48 @@ local function on_step(step, moved)
   end
 end
 
-arrive(on_step)
-return { leave() }
+-- How far the clock was set since the last call, and whether it moved in a way that has no explanation.
+local function step_of(moved)
+  if ARGV[3] ~= header.epoch then
+    return math.min(moved, 0), moved > STEP_S
+  end
+  local since = ARGV[4] - (header.last - header.ahead)
+  local least, most = math.max(0, since + ARGV[6]), math.max(0, since + ARGV[7])
+  if moved < 0 or moved < least - STEP_S or moved > most + STEP_S then
+    return moved - least, false
+  end
+  return 0, false
+end
+
+-- Reads the clocks and the header.  False: the client must call again.
+local function arrive()
+  is_changed = ARGV[1] ~= ""
+  read_clock()
+  read_header()
+  local replid = string.match(call("INFO", "replication"), "master_replid:(%x+)") or "none"
+  local step, moved, is_doubtful = 0, 0, false
+  if header then
+    moved = wall - header.last
+    step, is_doubtful = step_of(moved)
+    header.ahead = header.ahead + step
+    steady = wall - header.ahead
+    is_changed = is_changed or step ~= 0 or moved > TOUCH_S or moved < 0
+    if header.replid ~= replid then
+      new_epoch(replid)
+    end
+  else
+    header = { schema = SCHEMA, version = 0, fence = 0, longest = 0, generation = 0, controls = 0 }
+    header.ahead, header.quarantined_until = 0, 0
+    steady = wall
+    begin_epoch(replid)
+  end
+  if ARGV[3] ~= "" and ARGV[3] ~= header.epoch then
+    heed_older_epoch()
+  end
+  local is_step = math.abs(step) > STEP_S
+  if IS_SECOND and (is_step or is_doubtful) then
+    follow(is_step and step or 0, moved)
+  end
+  header.last = is_changed and wall or header.last
+  return IS_SECOND or not (is_step or is_doubtful)
+end

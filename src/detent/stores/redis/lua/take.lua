@@ -5,67 +5,65 @@
 -- A line of a record that was never claimed: first id of its commit; `run_at`; ttl; job; id.
 local FRESH = "^%S+ %S+ (%S+) p  (%S+) %S+ 0%.0 (%S+)  %S+ (%S+) p 0 %d %d %[(%-?%d+),0,0,0,\"\",0,\"\",0,0%.0%]$"
 
--- For each queue its keys, and for each key its text and what its line keeps.  Nothing if one needs a decision.
+-- For each message its key, queue, text, and what its line keeps.  Nothing if one needs a decision.
 local function find(queues, most)
-  local pages = {}
+  local found = {}
   for _, queue in ipairs(queues) do
-    local keys = call("ZRANGEBYSCORE", prefix .. "due:p:" .. queue, "-inf", exact(wall), "LIMIT", 0, most)
-    local words, page = records_of(keys, RECORD), { queue = queue, keys = keys }
-    for place = 1, #keys do
-      local first_id, run_at, ttl, job, id = string.match(words[2 * place - 1] or "", FRESH)
-      if not first_id then
+    local from, index = #found, prefix .. "due:p:" .. queue
+    local keys = call("ZRANGEBYSCORE", index, "-inf", exact(wall), "LIMIT", 0, most - from)
+    local words = records_of(keys)
+    for place, key in ipairs(keys) do
+      local one = { key, queue, words[2 * place], string.match(words[2 * place - 1] or "", FRESH) }
+      if not one[4] then
         return nil
       end
-      id = tonumber(id) > 0 and id or exact(first_id - id)
-      page[place] = { text = words[2 * place], run_at = run_at, ttl = ttl, job = job, id = id }
+      found[from + place] = one
     end
-    pages[#pages + 1], most = page, most - #keys
   end
-  return pages
+  return found
 end
 
 local function take(node, number, ttl, most, queues, nothing, by_look_at, by_expiry)
   local may = steady >= header.quarantined_until and number > last_ask(node) and #keys_of(nothing) == 0
-  local pages = may and find(queues, most)
-  if not pages then
+  local found = may and find(queues, most)
+  if not found then
     return { leave() }
   end
-  local count = 0
-  for _, page in ipairs(pages) do
-    count = count + #page
+  local stamp, name, now = begin_commit(#found), cjson.encode(node), exact(wall)
+  local keys, scores, lines, words, times, succeeded = {}, {}, {}, {}, {}, {}
+  for _, queue in ipairs(queues) do
+    keys[queue], scores[queue] = {}, {}
   end
-  local stamp, fence = begin_commit(count)
-  local name, now, given = cjson.encode(node), exact(wall), ttl > 0 and exact(ttl)
-  local texts, facts, succeeded, place = {}, {}, {}, 0
-  for _, page in ipairs(pages) do
-    local lines, scores = {}, {}
-    for at, one in ipairs(page) do
-      local key, job, lasts = page.keys[at], one.job, given or one.ttl
-      local expires = exact(steady + lasts)
-      place = place + 1
-      lines[2 * at - 1], scores[2 * at - 1], scores[2 * at] = key, expires, key
-      lines[2 * at] = table.concat({
-        stamp, "c  ", one.run_at, " ", one.run_at, " ", expires, " ", lasts, "  ", page.queue, " ", job, " p 0 0 0 [",
-        one.id, ",1,0,-", place, ",", name, ",", number, ",", name, ",-", place, ",", now, "]",
-      })
-      texts[place], facts[place] = one.text, one.run_at .. " " .. one.id
-      if succeeded[job] == nil then
-        succeeded[job] = call("ZSCORE", prefix .. "succeeded", job)
-      end
-      header.longest = math.max(header.longest, lasts)
+  for place, one in ipairs(found) do
+    local key, queue, text, first_id, run_at, given, job, id = unpack(one)
+    local lasts = ttl > 0 and exact(ttl) or given
+    local expires = exact(steady + lasts)
+    local line = table.concat({
+      stamp, "c  ", run_at, " ", run_at, " ", expires, " ", lasts, "  ", queue, " ", job, " p 0 0 0 [",
+      tonumber(id) > 0 and id or exact(first_id - id), ",1,0,-", place, ",", name, ",", number, ",", name, ",-", place,
+      ",", now, "]",
+    })
+    lines[2 * place - 1], lines[2 * place] = key, line
+    words[2 * place - 1], words[2 * place] = line, text
+    append(keys[queue], { key })
+    append(scores[queue], { expires, key })
+    if times[job] == nil then
+      times[job] = call("ZSCORE", prefix .. "succeeded", job)
     end
-    if #page > 0 then
-      call("HSET", prefix .. "states", unpack(lines))
-      call("ZREM", prefix .. "due:p:" .. page.queue, unpack(page.keys))
-      call("ZADD", prefix .. "taken:" .. page.queue, unpack(scores))
+    succeeded[place] = times[job]
+    header.longest = math.max(header.longest, lasts)
+  end
+  if #found > 0 then
+    call("HSET", prefix .. "states", unpack(lines))
+  end
+  for queue, some in pairs(keys) do
+    if #some > 0 then
+      call("ZREM", prefix .. "due:p:" .. queue, unpack(some))
+      call("ZADD", prefix .. "taken:" .. queue, unpack(scores[queue]))
     end
   end
   keep_ask(node, number)
-  local times = {}
-  for job, at in pairs(succeeded) do
-    times[#times + 1] = { job, at }
-  end
-  return { leave(), exact(fence), next_times(by_look_at, by_expiry), times, facts, texts }
+  return { leave(), next_times(by_look_at, by_expiry), succeeded, words }
 end
 
 return arrive() and take(unpack(cjson.decode(ARGV[REQUEST]))) or {}
