@@ -20,7 +20,7 @@ from detent.testing.stores.fixtures import fire
 from detent.testing.stores.races import Opener, run_race
 
 LIMIT = Rate(10, 1.0)
-MESSAGES = 3 * LIMIT.most  # so its windows open twice more
+MESSAGES = 2 * LIMIT.most  # so its window opens once more
 COOLDOWN_S = 0.5
 SMTP = Policy("Allow", claim_s=60.0, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=COOLDOWN_S)
 REFUSED = Verdict(Outcome("failed", "refused", "backend"))
