@@ -7,29 +7,36 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 120
 FIRST ?= 1000
+# Most modules of the packages are never imported: Python compiles the others when they are.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Tests and benchmarks start thousands of interpreters.  Without cached bytecode, each would compile detent.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test programs checked lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
+.PHONY: run test tests programs checked types lint fmt test-cover sim mutants chaos chaos-faults storm postgres-versions redis-versions model calendar crontabs bench docs clean
 
 run: $(VENV)/ready ## an example with the dashboard: jobs that fire every few seconds; Ctrl-C ends it
 	@echo "Running the jobs of examples/detent.yaml: one line for each fire that ends, and for each attempt that fails."
 	@$(BIN)/detent run -f examples/detent.yaml --store sqlite:///.detent/example.db --dashboard
 
-test: $(VENV)/ready ## lint, types and all tests; as root on Debian it also installs the programs that tests use
-	@$(MAKE) --no-print-directory -j 2 programs checked
+test: $(BIN)/pip ## lint, types and all tests; as root on Debian it also installs the programs that tests use
+	@$(MAKE) --no-print-directory -j 3 types tests
+
+# apt installs beside pip, and mypy runs beside the tests.
+tests: programs checked
 	@$(BIN)/python -m pytest -n 6 --dist worksteal
 
-# apt installs beside pip, and beside mypy.
 programs:
 	@bash tools/ensure-programs
 
 checked: $(VENV)/dev
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m compileall -q src
-	@# This compiles the tests once, while mypy runs; otherwise each test worker would compile them.
-	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 & $(BIN)/mypy; status=$$?; wait; exit $$status
+	@# This compiles the tests and their imports once; otherwise each test worker would compile them.
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
+
+types: $(VENV)/dev
+	@$(BIN)/mypy
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -83,25 +90,27 @@ docs: $(VENV)/dev ## the generated parts of docs/reference
 clean:
 	rm -rf $(VENV) .detent .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The virtual environment with the package; updated when pyproject.toml changes.
-$(VENV)/ready: pyproject.toml
+$(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; install Python 3.11 or newer"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $$($(PYTHON) --version) is too old; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
+	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); bash tools/ensure-venv $(PYTHON) && $(PYTHON) -m venv $(VENV); }
+
+# The virtual environment with the package; updated when pyproject.toml changes.
+$(VENV)/ready: pyproject.toml | $(BIN)/pip
 	@echo "Installing detent with PyYAML, rich, shtab, tzdata, Starlette and uvicorn into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[web]'
+	@$(INSTALL) -e '.[web]'
 	@touch $@
 
-$(VENV)/dev: $(VENV)/ready
-	@echo "Installing what lint, types and tests need into $(VENV): this takes a few minutes ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@
+$(VENV)/dev: pyproject.toml | $(BIN)/pip
+	@echo "Installing detent and what lint, types and tests need into $(VENV): this takes a minute or more ..."
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/ready
 
 $(VENV)/bench: $(VENV)/dev
 	@echo "Installing the other schedulers that the benches compare with into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench,redis,postgres]'
+	@$(INSTALL) -e '.[bench,redis,postgres]'
 	@for extra in bench-queues bench-queues-older; do \
 	  $(BIN)/python -m venv $(VENV)/$$extra && \
 	  $(VENV)/$$extra/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" || exit 1; \

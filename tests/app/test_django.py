@@ -55,7 +55,7 @@ RUNS = {
 
 @pytest.mark.parametrize(
     ("run", "connections"),
-    [*((run, "as by default") for run in RUNS), ("gunicorn", "persistent")],
+    [(run, "persistent" if run == "gunicorn" else "as by default") for run in RUNS],
 )
 def test_tasks_find_the_models_and_survive_a_restart_of_the_database_when_run_by(
     project: DjangoWorld, run: str, connections: str

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.dashboard.world import HOST, SAME, Answer, Site, World, run, sqlite_url
 
-REQUESTS = 5_000
+REQUESTS = 2_000
 ROUTES = (
     "/", "/jobs", "/fires", "/queues/", "/nodes", "/audit", "/static/", "/healthz", "/readyz", "/metrics",
     "/api/now", "/api/jobs", "/api/fires", "/api/queues", "/api/nodes", "/api/tally", "/api/audit", "/api/",

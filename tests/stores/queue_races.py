@@ -11,7 +11,7 @@ from detent.stores.base import Store
 from detent.testing.stores.fixtures import DONE
 
 QUEUES = with_priorities(["mail"])
-PROBED_S, TURNS_MIN = 1.0, 30  # a breaker is asked for so long, and so often on a machine that is busy
+PROBED_S, TURNS_MIN = 0.7, 30  # a breaker is asked for so long, and so often on a machine that is busy
 LOOK_EVERY = 10  # turns: is anything left?
 
 

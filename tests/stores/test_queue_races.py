@@ -1,4 +1,4 @@
-"""Sixteen processes on one store together get no more than a queue's rate and breaker allow."""
+"""Eight processes on one store together get no more than a queue's rate and breaker allow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from detent.stores.sqlite.store import SqliteStore
 from detent.testing.stores.fixtures import fire
 from detent.testing.stores.races import Opener, run_race
 
-CLAIMERS = 16
 LIMIT = Rate(10, 1.0)
-MESSAGES = 3 * LIMIT.most  # so its windows open twice more
+MESSAGES = 2 * LIMIT.most  # so its window opens once more
 COOLDOWN_S = 0.5
 SMTP = Policy("Allow", claim_s=60.0, breaker="smtp", breaker_threshold=2, breaker_cooldown_s=COOLDOWN_S)
 REFUSED = Verdict(Outcome("failed", "refused", "backend"))
@@ -53,7 +52,7 @@ def test_a_rate_holds_in_every_window(opener: Opener, tmp_path: Path) -> None:
     policy = Policy("Allow", claim_s=60.0)
     store.put([fire(f"a.b@{n}", origin="push", queue=QUEUES[n % 3], policy=policy) for n in range(MESSAGES)])
     store.close()
-    seen = sorted(at for saw in run_race(claim_on, opener, tmp_path / "race.db", CLAIMERS) for at in saw)
+    seen = sorted(at for saw in run_race(claim_on, opener, tmp_path / "race.db") for at in saw)
     assert len(seen) == MESSAGES
     for first in seen:
         begun = [at for at in seen if first <= at <= first + LIMIT.window_s]
@@ -66,5 +65,5 @@ def test_only_one_fire_probes_a_breaker(opener: Opener, tmp_path: Path) -> None:
     claims = store.claim(Ask("a", "the first", 1, SMTP.breaker_threshold, QUEUES)).claims
     store.finish([Report(claim, REFUSED) for claim in claims])
     store.close()
-    saw = run_race(probe, opener, tmp_path / "race.db", CLAIMERS)
+    saw = run_race(probe, opener, tmp_path / "race.db")
     assert [len(probes) for probes in saw if probes] == [1], "one of them, once"

@@ -25,7 +25,8 @@ def _url(kind: str, request: pytest.FixtureRequest, directory: Path) -> str:
     return str(shared_server().url if kind == "postgresql" else request.getfixturevalue("worker_redis").url)
 
 
-def _works(directory: Path, url: str) -> Iterator[Works]:
+def worked(directory: Path, url: str) -> Iterator[Works]:
+    """Workers on a store, ended and checked at the end."""
     works = Works(directory, url, f"shop-{secrets.token_hex(4)}")
     try:
         yield works
@@ -37,16 +38,16 @@ def _works(directory: Path, url: str) -> Iterator[Works]:
 @pytest.fixture
 def works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
     """For tests that do not depend on the store."""
-    yield from _works(tmp_path, _url("redis", request, tmp_path))
+    yield from worked(tmp_path, _url("redis", request, tmp_path))
 
 
 @pytest.fixture(params=["postgresql"])
 def served_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
     """On a server: a process that is suspended within a transaction would hold the lock of the SQLite
     file.  Tests that do not depend on the store run on Redis."""
-    yield from _works(tmp_path, _url(request.param, request, tmp_path))
+    yield from worked(tmp_path, _url(request.param, request, tmp_path))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_works(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Works]:
-    yield from _works(tmp_path, _url(request.param, request, tmp_path))
+    yield from worked(tmp_path, _url(request.param, request, tmp_path))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.equipment.redis_server import RedisServer
+from tests.worker.conftest import worked
 from tests.worker.worker_world import Works, assert_once, is_alive, outcomes, wait_for
 
 DEATHS: dict[str, tuple[list[Any], str]] = {
@@ -18,11 +21,19 @@ DEATHS: dict[str, tuple[list[Any], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory, worker_redis: RedisServer) -> Iterator[Works]:
+    """A worker that takes large batches, for tests that leave it alive."""
+    for works in worked(tmp_path_factory.mktemp("warm"), worker_redis.url):
+        works.start_warm()
+        yield works
+
+
 @pytest.mark.parametrize("death", DEATHS)
-def test_a_child_that_dies_fails_only_the_message_that_ran(works: Works, death: str) -> None:
+def test_a_child_that_dies_fails_only_the_message_that_ran(warm: Works, death: str) -> None:
     """Answered messages are done, the running one is retried, and those that had not started count no
     attempt."""
-    works.start_warm()
+    works = warm
     deed, reason = DEATHS[death]
     handles = works.tasks.quick.push_many([()] * 8 + [deed] + [()] * 8)
     rows = works.wait_over(handles)
@@ -84,10 +95,10 @@ ODD: dict[str, tuple[list[Any], str, str]] = {
 }
 
 
-def test_a_message_that_misbehaves_harms_no_neighbour(works: Works) -> None:
+def test_a_message_that_misbehaves_harms_no_neighbour(warm: Works) -> None:
     """All in one batch, each beside a message that checks its environment; twice, so that the child is
     reused."""
-    works.start_warm()
+    works = warm
     for _ in range(2):
         pushed = [one for deed, _, _ in ODD.values() for one in (deed, ["write", "neighbour"])]
         rows = works.wait_over(works.tasks.quick.push_many(pushed))
@@ -101,8 +112,8 @@ def test_a_message_that_misbehaves_harms_no_neighbour(works: Works) -> None:
     assert len(forks) == 2
 
 
-def test_environment_and_directory_are_restored_after_a_batch(works: Works) -> None:
-    works.start_warm()
+def test_environment_and_directory_are_restored_after_a_batch(warm: Works) -> None:
+    works = warm
     quick = works.tasks.quick
     before = works.wait_over([quick.push("around")])
     works.wait_over(quick.push_many([["spoil"]] + [()] * 5))
@@ -110,23 +121,22 @@ def test_environment_and_directory_are_restored_after_a_batch(works: Works) -> N
     assert before[0].attempts[0].result == after[0].attempts[0].result != ""
 
 
-def test_processes_that_a_message_left_end_with_its_batch(works: Works) -> None:
-    worker = works.start_warm()
+def test_processes_that_a_message_left_end_with_its_batch(warm: Works) -> None:
+    works, (worker,) = warm, warm.workers
     rows = works.wait_over(works.tasks.quick.push_many([["spawn"]] + [()] * 5))
     pid = int(rows[0].attempts[0].result)
     wait_for(lambda: not is_alive(pid), what="the end of what was left")
     assert worker.process.poll() is None
 
 
-def test_a_result_goes_with_its_message(works: Works) -> None:
-    works.start_warm()
-    handles = works.tasks.quick.push_many([["give", {"n": n}] for n in range(40)])
+def test_a_result_goes_with_its_message(warm: Works) -> None:
+    handles = warm.tasks.quick.push_many([["give", {"n": n}] for n in range(40)])
     assert [handle.get(30) for handle in handles] == [{"n": n} for n in range(40)]
 
 
-def test_an_awaited_message_ends_before_the_next_one_starts(works: Works) -> None:
+def test_an_awaited_message_ends_before_the_next_one_starts(warm: Works) -> None:
     """A plain function may return an awaitable.  If the next message ends the child, the next one fails."""
-    works.start_warm()
+    works = warm
     handles = works.tasks.quick.push_many([["awaitable", 0.01], ["exit", 3], ()])
     rows = works.wait_over(handles)
     assert [row.outcome.kind for row in rows if row.outcome] == ["succeeded", "failed", "succeeded"]
@@ -134,12 +144,11 @@ def test_an_awaited_message_ends_before_the_next_one_starts(works: Works) -> Non
     assert rows[0].attempts[0].result == '"awaited"'
 
 
-def test_large_messages_arrive_in_batches_of_any_size(works: Works) -> None:
+def test_large_messages_arrive_in_batches_of_any_size(warm: Works) -> None:
     """Larger than the buffer of a socket."""
-    works.start_warm()
-    handles = works.tasks.quick.push_many([["give", n, "x" * 250_000] for n in range(10)])
+    handles = warm.tasks.quick.push_many([["give", n, "x" * 250_000] for n in range(10)])
     assert [handle.get(30) for handle in handles] == [*range(10)]
-    assert len(works.starts()) == 10
+    assert len(warm.starts(*handles)) == 10
 
 
 def test_messages_behind_a_stuck_one_run_elsewhere(works: Works) -> None:

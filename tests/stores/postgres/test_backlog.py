@@ -31,6 +31,7 @@ from detent.testing.stores.fixtures import Every, FakeClock, fire
 ASIDE_MAX = 1000  # by one ask
 LANES = 20
 ENDLESS = 1e6
+AT_ONCE = 100  # plans of a call
 SLACK = 60  # rows of a page that differ by chance
 
 
@@ -53,10 +54,13 @@ class Asker:
         since = self.store.set_jobs("a", 0, dict.fromkeys(names, "1")).now
         policy = Policy(concurrency, catch_up=catch_up, claim_s=ENDLESS)
         until = since + timedelta(seconds=each + (0 if catch_up == "latest" else 3600))
+        plans = list[Plan]()
         for name in names:
             job = Job(name, Every(since, 1.0), Command(("true",)), policy, revision="1")
             fires = tuple(fire_at(job, since + timedelta(seconds=after + 1)) for after in range(each))
-            self.store.advance("a", [Plan(name, "1", since, until, fires)])
+            plans.append(Plan(name, "1", since, until, fires))
+        for some in range(0, len(plans), AT_ONCE):
+            self.store.advance("a", plans[some : some + AT_ONCE])
         self.clock.pass_time(each + 61)
 
 

@@ -75,7 +75,7 @@ def test_a_long_queue_does_not_slow_down_asks_for_other_queues(
 
 def test_a_queue_that_is_named_twice_grants_once(store: RedisStore) -> None:
     store.put(_messages(3))
-    assert len(Asker(store).claim(queues=["mail", "mail"])) == 3
+    assert len(Asker(store).claim(queues=("mail", "mail"))) == 3
 
 
 def test_a_dead_letter_among_many_messages_is_found_by_an_index(
@@ -83,7 +83,7 @@ def test_a_dead_letter_among_many_messages_is_found_by_an_index(
 ) -> None:
     store.put(_messages(MANY))
     node = Asker(store)
-    claims = node.claim(limit=MANY, queues=["mail"])
+    claims = node.claim(limit=MANY, queues=("mail",))
     _answers(store, claims[MANY // 2], verdict=OVER)
     _answers(store, *claims[: MANY // 2], *claims[MANY // 2 + 1 :])
     before = server.commands_run()
@@ -97,9 +97,9 @@ def test_a_dead_letter_among_many_messages_is_found_by_an_index(
 
 def test_open_fires_are_found_behind_a_long_history(server: RedisServer, store: RedisStore) -> None:
     store.put(_messages(MANY, "mail^high"))
-    _answers(store, *Asker(store).claim(limit=MANY, queues=["mail^high"]))
+    _answers(store, *Asker(store).claim(limit=MANY, queues=("mail^high",)))
     store.put(_messages(2))
-    held = Asker(store, "n2").claim(limit=1, queues=["mail"])
+    held = Asker(store, "n2").claim(limit=1, queues=("mail",))
     before = server.commands_run()
     assert [one.fire.key for one in store.find(Query(app="a", state="claimed"))] == keys(held)
     assert [one.fire.key for one in store.find(Query(queues=("mail",), state="pending"))] == [
@@ -114,8 +114,8 @@ def test_one_ask_delays_a_bounded_number_of_fires(
 ) -> None:
     store.put(_messages(DELAYS_MAX + 100, policy=MAIL))
     store.put(_messages(1, "slow"))
-    node, queues = Asker(store), ["mail", "slow"]
-    _answers(store, *node.claim(limit=1, queues=["mail"]), verdict=REFUSED)
+    node, queues = Asker(store), ("mail", "slow")
+    _answers(store, *node.claim(limit=1, queues=("mail",)), verdict=REFUSED)
     first = node.ask(queues=queues)
     assert keys(first.claims) == ["a.b@slow-00000"]
     assert store.count("a")["mail"].pending == 99
@@ -147,7 +147,7 @@ def test_pruning_removes_all_keys_of_a_message(
 
 def test_many_dead_letters_do_not_prevent_the_pruning_of_surplus(store: RedisStore) -> None:
     store.put(_messages(MANY, policy=ALLOW._replace(drop_result=True)))
-    claims = Asker(store).claim(limit=MANY, queues=["mail"])
+    claims = Asker(store).claim(limit=MANY, queues=("mail",))
     dead, acked = claims[: MANY // 2], claims[MANY // 2 :]
     _answers(store, *dead, verdict=OVER)
     _answers(store, *acked)
@@ -160,7 +160,7 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
     now = store.look("a").now
     store.put(_messages(1, start_by=now), delay_s=5)
     clock.pass_time(6)
-    claim = Asker(store).claim_one(queues=["mail"])
+    claim = Asker(store).claim_one(queues=("mail",))
     assert claim.disposition == missed(now)
     assert finish(store, claim, Verdict(claim.disposition)) == Verdict(claim.disposition)
     assert row(store, claim.fire.key).outcome == claim.disposition
@@ -168,16 +168,16 @@ def test_a_message_that_expires_is_missed(store: RedisStore, clock: FakeClock) -
 
 def test_follow_up_messages_are_recorded_as_messages(server: RedisServer, store: RedisStore) -> None:
     store.put(_messages(1))
-    claim = Asker(store).claim_one(queues=["mail"])
+    claim = Asker(store).claim_one(queues=("mail",))
     follow = tuple(_messages(2, job="a.then"))
     finish(store, claim, follow=follow)
-    assert [one.fire for one in Asker(store, "n2").claim(queues=["mail"])] == list(follow)
+    assert [one.fire for one in Asker(store, "n2").claim(queues=("mail",))] == list(follow)
 
 
 def test_a_name_that_is_not_unicode_is_kept(store: RedisStore) -> None:
     odd = _messages(1, payload='["caf\udce9"]')
     assert store.put([*odd, *_messages(1, "slow", payload='["é\u2028"]')]) == [True, True]
-    claims = Asker(store).claim(queues=["mail", "slow"])
+    claims = Asker(store).claim(queues=("mail", "slow"))
     assert claims[0].fire.payload == '["caf\\udce9"]' and claims[1].fire.payload == '["é\u2028"]'
 
 

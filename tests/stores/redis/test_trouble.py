@@ -261,7 +261,7 @@ def test_pruning_leaves_no_keys_behind(server: RedisServer, clock: FakeClock) ->
         node = Asker(store, f"life-{turn}")
         policy = fire("a.x@0", "Forbid").policy._replace(grace_s=1.0)
         store.put([fire(f"a.b{n}@{turn}", lane=f"a.b{n}", policy=policy, queue=f"q{n}") for n in range(20)])
-        claims = node.claim(limit=20, queues=[f"q{n}" for n in range(20)])
+        claims = node.claim(limit=20, queues=tuple(f"q{n}" for n in range(20)))
         assert len(claims) == 20
         store.note("a", f"node/{turn}", "here", ttl_s=5.0)
         for claim in claims:

@@ -23,12 +23,14 @@ from detent.stores.base import Store, find_all
 from detent.testing.stores.fixtures import DONE, START, Every, fire
 
 PROCESSES = 8
-KEYS = 500
-ROUNDS = 40
+KEYS = 200
+ROUNDS = 15
 LANES = 3
+PRELOADED = [f"detent.stores.{one}.store" for one in ("sqlite", "redis", "postgres", "mysql")]
+PRELOADED += ["redis", "psycopg", "pymysql"]  # those that are installed
 RACE_MAX_S = 120.0  # a longer race is stuck
 CALL_MAX_S = 5.0  # the longest wait for one call
-FAIR_S = 3.0
+FAIR_S = 1.5
 SHARE_MIN = 1 / (5 * PROCESSES)  # of all rounds: a fifth of an equal share
 FIND_MAX = 1_000_000
 
@@ -111,7 +113,7 @@ def run_race(part: Part, opener: Opener, path: Path, processes: int = PROCESSES)
     """Run this part in several processes on the store at `path`; return the observations of each."""
     opener(path).close()  # creating the store is not part of the race
     context = multiprocessing.get_context("forkserver")  # with spawn, each process would import everything
-    context.set_forkserver_preload([__name__, "psycopg", "redis"])
+    context.set_forkserver_preload([__name__, *PRELOADED])
     gate, saw = context.Barrier(processes), [path.with_name(f"saw-{n}.json") for n in range(processes)]
     players = [
         context.Process(target=_play, args=(part, (opener, path), number, gate, saw[number]), daemon=True)
