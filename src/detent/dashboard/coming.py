@@ -10,6 +10,7 @@ from itertools import islice
 from detent import clock
 from detent.manifest.check import Manifest
 from detent.model import Schedule
+from detent.schedules.timetable import fires_at_boot
 
 AHEAD_S = 120  # instants within this time are all shown
 BLOCK_S = 60  # they are computed once in this time, and until its end
@@ -43,6 +44,9 @@ class Coming:
 
     def of(self, name: str) -> datetime | None:
         return self._next.get(name)
+
+    def fires_at_boot(self, name: str) -> bool:
+        return name in self._schedules and fires_at_boot(self._schedules[name], self._now)
 
     def first(self, count: int) -> list[tuple[datetime, str]]:
         return heapq.nsmallest(count, self._queue)

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.dashboard.picture import JOBS_MAX, Picture
-from detent.dashboard.records import About, about, fire_entry, job_entry, mark
+from detent.dashboard.records import fire_entry, job_entry, mark
 from detent.model import Row
 from detent.views.formatting import iso
+from detent.views.job_text import canonical_job
 from detent.views.lookup import find_job
 from detent.views.nodes import node_record, remarks
 from detent.views.status import (
-    Failure,
-    Late,
     NextFire,
     Overview,
+    failures,
     headline,
     late_fires,
     late_message,
@@ -39,15 +39,18 @@ class Screen:
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
-        self._about: dict[str, About] = {}
+        self._known: dict[str, dict[str, Any]] = {}
 
-    def about(self, name: str) -> About:
-        if name not in self._about:
-            self._about[name] = about(self._picture.manifest, name)
-        return self._about[name]
+    def known(self, name: str) -> dict[str, Any]:
+        """The canonical job; empty if the manifest does not have it."""
+        base, manifest = name.partition("/")[0], self._picture.manifest
+        if base not in self._known:
+            has_job = manifest is not None and base in manifest.canonical
+            self._known[base] = canonical_job(manifest, base) if manifest and has_job else {}
+        return self._known[base]
 
     def overview(self) -> Overview:
-        picture = self._picture
+        picture, marks = self._picture, self._picture.watermarks
         now = picture.now
         picture.coming.move_to(now)
         overview = Overview(now, picture.app, nodes=picture.nodes, running=picture.running)
@@ -60,12 +63,12 @@ class Screen:
         sizes = {picture.app: picture.sizes}
         return overview._replace(
             coming=[*self._coming()],
-            failures=[*_failures(picture, names)],
+            failures=failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
             late=merge_late(late),
             retrying=[row for row in picture.waiting if row.attempt],
             pauses=[pause for pause in picture.pauses.values() if pause.job in names],
             unserved=unserved_queues(sizes, picture.waiting, overview),
-            quarantined_until=picture.watermarks.quarantined_until,
+            quarantined_until=marks.quarantined_until,
         )
 
     def _coming(self) -> Iterator[NextFire]:
@@ -78,7 +81,7 @@ class Screen:
         overview = overview or self.overview()
         wrong = {one.job: "late" for one in overview.late}
         wrong |= {one.last.fire.job: "failing" for one in overview.failing}
-        return {name: job_entry(self._picture, name, self.about(name), wrong) for name in names}
+        return {name: job_entry(self._picture, name, self.known(name), wrong.get(name, "")) for name in names}
 
     def document(self, window_s: int) -> dict[str, Any]:
         picture, overview = self._picture, self.overview()
@@ -120,26 +123,14 @@ class Screen:
         return {"timeline": {"kind": kind, **span, "step_s": step_s}, "marks": marks, "buckets": buckets}
 
 
-def _failures(picture: Picture, names: set[str]) -> Iterator[Failure]:
-    """The failures of each job within a day, the newest first."""
-    found: dict[str, list[Row]] = {}
-    for row in picture.failed:
-        if row.fire.job in names:
-            found.setdefault(row.fire.job, []).append(row)
-    for name, rows in found.items():
-        watermark = picture.watermarks.by_job.get(name)
-        well_at = watermark.succeeded_at if watermark else None
-        is_well = well_at is not None and well_at > (rows[0].over_at or rows[0].fire.due_at)
-        yield Failure(rows[0], sum(row.fire.instants for row in rows), well_at if is_well else None)
-
-
 def _attention(overview: Overview) -> Iterator[dict[str, Any]]:
     for failure in overview.failing:
         row = failure.last
         reason = row.outcome.reason or row.outcome.kind if row.outcome else ""
         yield _about_fire("failing", row, iso(row.over_at), reason) | {"times": failure.times}
     for late in overview.late:
-        yield _late(late)
+        about = {"what": "late", "job": late.job, "since": iso(late.due_at), "times": late.times}
+        yield about | {"text": late.why or "it has not started"}
     for one in overview.unserved:
         text = f"no live node serves queue {one.queue}"
         yield {"what": "unserved", "queue": one.queue, "times": one.waiting, "text": text}
@@ -148,11 +139,6 @@ def _attention(overview: Overview) -> Iterator[dict[str, Any]]:
         yield _about_fire("retrying", row, iso(row.run_at), f"attempt {row.attempt} {said}")
     for text in remarks(overview.nodes):
         yield {"what": "node", "times": 1, "text": text}
-
-
-def _late(late: Late) -> dict[str, Any]:
-    text = late.why or "it has not started"
-    return {"what": "late", "job": late.job, "since": iso(late.due_at), "times": late.times, "text": text}
 
 
 def _about_fire(what: str, row: Row, since: str | None, text: str) -> dict[str, Any]:

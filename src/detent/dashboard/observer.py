@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Any, NamedTuple
@@ -71,20 +71,18 @@ class AppView:
 
     def next_step(self) -> tuple[float, str]:
         """The step that is overdue the most, and how many of its periods have passed."""
-        now = clock.monotonic()
-        useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
-        return max((self._periods(step, now), step) for step in useful)
-
-    def _periods(self, step: str, now: float) -> float:
-        last = self.read_at.get(step)
-        return float("inf") if last is None else (now - last) / self.picture.period_s(step)
+        return max((self._age_s(step) / self.picture.period_s(step), step) for step in self._useful())
 
     @property
     def is_fresh(self) -> bool:
         """Whether every step was read, and not long ago."""
-        now = clock.monotonic()
-        useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
-        return all(now - self.read_at.get(step, 0.0) <= FRESH_S + PERIODS_S[step] for step in useful)
+        return all(self._age_s(step) <= FRESH_S + PERIODS_S[step] for step in self._useful())
+
+    def _useful(self) -> list[str]:
+        return [step for step in PERIODS_S if self.picture.is_useful(step)]
+
+    def _age_s(self, step: str) -> float:
+        return clock.monotonic() - self.read_at.get(step, float("-inf"))
 
     def hurry(self) -> None:
         """Read everything that a user can change as soon as possible."""
@@ -277,18 +275,15 @@ class Observer:
         changed = False
         for watched in viewed:
             view = self._views[watched.app]
-            if not view.picture.has_begun or (watched not in self._documents and not self._is_ready(view)):
+            is_ready = watched in self._documents or view.is_fresh or view.error
+            if not view.picture.has_begun or not is_ready:
                 continue
             if watched not in self._documents:
-                name = f"{self._name}-{secrets.token_hex(2)}"
-                self._documents[watched] = Versions(name)
+                self._documents[watched] = Versions(f"{self._name}-{secrets.token_hex(2)}")
             changed |= self._documents[watched].take(self._document(view, watched))
         if changed:
             self._changed.set()
             self._changed = asyncio.Event()
-
-    def _is_ready(self, view: AppView) -> bool:
-        return view.is_fresh or bool(view.error)
 
     def _document(self, view: AppView, watched: Watched) -> dict[str, Any]:
         found = view.screen.document(watched.window_s) | {"apps": self.apps, "stale": None}
@@ -302,10 +297,3 @@ def viewers_max() -> int:
     """Streams take at most half of the files that this process may open: a node beside it needs some, too."""
     files, _ = getrlimit(RLIMIT_NOFILE)
     return VIEWERS_MAX if files == RLIM_INFINITY else min(VIEWERS_MAX, files // 2)
-
-
-def options_of(query: Mapping[str, str]) -> tuple[str, int]:
-    """The app and the window of a query."""
-    text = query.get("window", str(WINDOWS_S[0]))
-    is_number = text.isascii() and text.isdigit() and len(text) < 9
-    return query.get("app", ""), int(text) if is_number else 0

@@ -24,9 +24,10 @@ from detent.dashboard.asked import (
     text_of,
 )
 from detent.dashboard.audit import read_audit
+from detent.dashboard.document import WINDOWS_S
 from detent.dashboard.fires import fire_details, output_of, read_fire
 from detent.dashboard.gate import USER, Refusal
-from detent.dashboard.observer import AppView, Observer, options_of
+from detent.dashboard.observer import AppView, Observer, Watched
 from detent.dashboard.queues import dead_entry, read_queues
 from detent.dashboard.records import fire_entry, job_details, job_policy
 from detent.dashboard.shared import Shared
@@ -65,16 +66,12 @@ class Reading:
     # The observer's picture.
 
     async def now(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "window", "since"))
-        await self._observer.find_apps()
-        watched = self._observer.watched(*options_of(request.query_params))
+        watched = await self._watched(request)
         text = await self._observer.document(watched, text_of(request.query_params, "since") or None)
         return Response(text, media_type="application/json")
 
     async def events(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "window", "since"))
-        await self._observer.find_apps()
-        watched = self._observer.watched(*options_of(request.query_params))
+        watched = await self._watched(request)
         await self._observer.document(watched, None)  # an error is an answer, not a broken stream
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -140,7 +137,7 @@ class Reading:
             found = await in_thread(self._source.store.newest, view.picture.app, missing)
             view.picture.take("more", found)
         entries = view.screen.jobs(names)
-        return [{**job_details(name, view.screen.about(name)), **entries[name]} for name in names]
+        return [{**job_details(name, view.screen.known(name)), **entries[name]} for name in names]
 
     def _fields(self, job: dict[str, Any]) -> list[list[str]]:
         """The definition of a job as texts, with secrets and its environment masked."""
@@ -262,6 +259,14 @@ class Reading:
         return PlainTextResponse("ok" if is_ready else "the store does not answer", 200 if is_ready else 503)
 
     # What a request names.
+
+    async def _watched(self, request: Request) -> Watched:
+        query = request.query_params
+        check_names(query, ("app", "window", "since"))
+        await self._observer.find_apps()
+        window = query.get("window", str(WINDOWS_S[0]))
+        is_number = window.isascii() and window.isdigit() and len(window) < 9
+        return self._observer.watched(query.get("app", ""), int(window) if is_number else 0)
 
     async def _app(self, request: Request) -> str:
         await self._observer.find_apps()
