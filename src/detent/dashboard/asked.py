@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+from starlette.datastructures import QueryParams
 
 from detent.app.queue.arguments import AS_JSON
 from detent.dashboard.gate import Refusal
@@ -16,9 +18,6 @@ from detent.text import quote
 from detent.views.formatting import printable
 from detent.views.lookup import NOT_HOOKS
 from detent.views.pauses import REASON_MAX
-
-if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
 
 LIMIT_MAX = 500
 KEYS_MAX = 500  # of one action

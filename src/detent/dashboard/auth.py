@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Role = Literal["read", "operate"]
 NAME_MAX = 100  # characters of a user's name
 ALLOWED = "use token:env:NAME, token:file:/PATH, read-token:env:NAME or proxy:HEADER"
+Network = IPv4Network | IPv6Network
 _KINDS: dict[str, Role] = {"token": "operate", "read-token": "read"}
 
 
@@ -41,11 +42,6 @@ Who = Callable[["Request"], "User | Awaitable[User | None] | None"]
 class Token(NamedTuple):
     secret: bytes
     role: Role
-
-
-class ProxyHeader(NamedTuple):
-    name: str  # of the header
-    trusted: tuple[IPv4Network | IPv6Network, ...]
 
 
 def local_user(name: str) -> Who:
@@ -84,8 +80,7 @@ def parse_auth(
     texts: Sequence[str], proxies: Sequence[str], secrets: Mapping[str, str], env: Mapping[str, str]
 ) -> Who:
     """Return the function that finds the user of a request, as `--auth` and `--trusted-proxy` describe it."""
-    tokens: list[Token] = []
-    headers: list[ProxyHeader] = []
+    tokens, headers = list[Token](), list[str]()
     trusted = tuple(map(_network, proxies))
     for text in texts:
         kind, _, rest = text.partition(":")
@@ -100,36 +95,31 @@ def parse_auth(
                     f"bad --auth {quote(text)}: a header is only believed from a proxy;"
                     " name its address with --trusted-proxy"
                 )
-            headers.append(ProxyHeader(rest.lower(), trusted))
+            headers.append(rest.lower())
         else:
             raise UsageError(f"bad --auth {quote(kind)}: {ALLOWED}")
-    return _find_by(tokens, headers)
+
+    def who(request: Request) -> User | None:
+        proxied = (user for header in headers if (user := _proxied(header, trusted, request)))
+        return next(proxied, None) or _with_token(tokens, request)
+
+    return who
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _network(text: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as error:
         raise UsageError(f"bad --trusted-proxy {quote(text)}: {error}; use 10.0.0.5 or 10.0.0.0/24") from None
 
 
-def _find_by(tokens: Sequence[Token], headers: Sequence[ProxyHeader]) -> Who:
-    def who(request: Request) -> User | None:
-        for header in headers:
-            if user := _proxied(header, request):
-                return user
-        return _with_token(tokens, request)
-
-    return who
-
-
-def _proxied(header: ProxyHeader, request: Request) -> User | None:
+def _proxied(header: str, trusted: Sequence[Network], request: Request) -> User | None:
     try:
         address = ip_address(request.client.host if request.client else "")
     except ValueError:
         return None
-    names = request.headers.getlist(header.name)
-    if len(names) != 1 or not any(address in network for network in header.trusted):
+    names = request.headers.getlist(header)
+    if len(names) != 1 or not any(address in network for network in trusted):
         return None
     name = clean_name(names[0])
     return User(name, "operate") if name else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from detent.model import Attempt, Outcome, Row
+from detent.model import Attempt, Outcome, Rate, Row
 from detent.views.formatting import iso
 
 
@@ -53,6 +53,10 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
         "result": json.loads(attempt.result) if attempt.result else None,
     }
     return record | ({"output": attempt.tail.decode("utf-8", "replace")} if with_output else {})
+
+
+def rate_record(rate: Rate) -> dict[str, Any]:
+    return {"most": rate.most, "per_s": rate.window_s, "smooth": rate.smooth, "by_key": rate.by_key}
 
 
 def took_s(row: Row) -> float | None:
