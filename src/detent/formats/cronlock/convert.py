@@ -10,12 +10,12 @@
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.errors import UsageError
-from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_name, slug, unique
+from detent.formats.base import FOREIGN, NAME_MAX, Converted, LocalContext, app_name, slug, unique
 from detent.formats.cronlock.texts import Texts, parse_duration
 from detent.manifest.alerts import service_of
 from detent.manifest.fields import TIMEOUT_MAX_S
@@ -36,15 +36,6 @@ CLAIM_MAX_S = 30.0
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
-
-
-class LocalContext(NamedTuple):
-    """The properties of the machine that a file depends on."""
-
-    timezone: str = "UTC"
-    variables: Mapping[str, str] = {}
-    app: str = APP
-    answers: Callable[[str], bool] = lambda address: False  # whether a Redis answers at an address
 
 
 def is_cronlock(document: Any, file_name: str = "") -> bool:
