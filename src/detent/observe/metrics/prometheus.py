@@ -21,7 +21,6 @@ class PrometheusMeter:
         if registry is None:
             client.disable_created_metrics()  # otherwise each counter has a second series
         self.registry: CollectorRegistry = registry or client.CollectorRegistry()
-        self._children: dict[tuple[str, Labels], Any] = {}  # the client's own lookup is slow
         kinds = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
         self._made: dict[str, Any] = {
             one.name: kinds[one.kind](one.name, one.help, one.labels, registry=self.registry, **_more_of(one))
@@ -38,11 +37,7 @@ class PrometheusMeter:
         self._labelled(name, labels).observe(value, {"run_id": run_id} if run_id else None)
 
     def _labelled(self, name: str, labels: Labels) -> Any:
-        found = self._children.get((name, labels))
-        if found is None:
-            found = self._made[name].labels(*labels) if labels else self._made[name]
-            self._children[name, labels] = found
-        return found
+        return self._made[name].labels(*labels) if labels else self._made[name]
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the series, and their content type."""
