@@ -1,7 +1,5 @@
 """Formats instants, durations, wrapped and coloured text, and the name of the user."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import textwrap

@@ -1,7 +1,5 @@
 """The routes that change something.  Each leaves an audit record and an event, also if it was refused."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple

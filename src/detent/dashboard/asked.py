@@ -1,7 +1,5 @@
 """Reads the parameters of a request.  Each has a shape and a limit; anything else is 400."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The coming instants of the jobs of a manifest: the next one of each job, and all of the next minutes."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Builds the document of the screen Now from a picture: jobs, timeline, running, attention, next, nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any

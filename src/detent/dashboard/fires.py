@@ -1,7 +1,5 @@
 """One fire with everything around it: its steps, arguments, causes, followers and output."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from detent import clock

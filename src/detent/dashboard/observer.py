@@ -6,8 +6,6 @@
 - If the store does not answer, the last picture stays, with its age.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Iterator

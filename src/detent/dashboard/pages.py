@@ -1,7 +1,5 @@
 """The front end: one page for all screens, and its files."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 

@@ -5,8 +5,6 @@ answer.  A page of the whole window is read again and again, because fires can b
 recorded, settled or deleted long after they were due.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta

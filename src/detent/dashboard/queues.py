@@ -1,7 +1,5 @@
 """The queues of an app: sizes, age, rates, breakers and the nodes that serve them; and dead letters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any

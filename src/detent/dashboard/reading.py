@@ -1,7 +1,5 @@
 """The routes that read.  Each answer is bounded, and reads the picture of the observer where it can."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from datetime import timedelta

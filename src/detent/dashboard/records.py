@@ -1,7 +1,5 @@
 """JSON records of jobs and fires for the API, in the words of the CLI's `-o json`.  Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Puts the dashboard together: its routes, and the gate before them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from importlib.util import find_spec

@@ -5,8 +5,6 @@ follow in steps, because one call must not read much.  Minutes older than an hou
 hour.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta

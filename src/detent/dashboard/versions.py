@@ -4,8 +4,6 @@ The fields in `KEYED` are objects whose entries change one by one; every other f
 Each field and each entry has the number of the version in which it last changed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The hosts by name, and their command-line options."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, NamedTuple
 

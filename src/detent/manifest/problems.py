@@ -1,7 +1,5 @@
 """Problems of a document: collected while it is checked, then raised together with their paths and lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

@@ -3,8 +3,6 @@
 If the queue is full, new lines are dropped; their number is logged when there is room again.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A function that raises, or is slower than the events, disturbs neither the node 
 is one warning (`listener-failed`) for each function and each of the two reasons.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress

@@ -8,8 +8,6 @@ attempt that ran.
 - A node in a web process adds them to those of its process.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ The pipeline is a coroutine.  It gives each step that takes time to a `Perform`.
 so the coroutine never suspends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine

@@ -4,8 +4,6 @@ The caller signed the path it sent.  A proxy or a mount point may have changed t
 the job's URL in the manifest is accepted too.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

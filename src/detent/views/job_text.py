@@ -1,7 +1,5 @@
 """Describes a job of a manifest as text, for `show` and `list`.  Pure."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Mapping

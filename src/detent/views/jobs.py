@@ -1,7 +1,5 @@
 """Describes a job with its next and last fire and its state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple

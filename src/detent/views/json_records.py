@@ -1,7 +1,5 @@
 """Describes fires as JSON records with stable names, and in one word for tables.  Pure."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@
 - A test note is written to the store: only that shows whether it accepts writes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The sentences of `detent why`: what happened to a fire, or why a due instant has no fire."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from detent import clock

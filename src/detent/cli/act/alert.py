@@ -1,7 +1,5 @@
 """`detent alert test`: sends a test alert to all addresses of a manifest, or to one job or address."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator, Mapping

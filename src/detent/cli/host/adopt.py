@@ -7,8 +7,6 @@
 - An entry that would become root's because the manifest names no user is never adopted.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

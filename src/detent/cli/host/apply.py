@@ -1,7 +1,5 @@
 """`detent apply`: writes the jobs of a manifest to a host scheduler; applying again changes nothing."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.host.host_state import (

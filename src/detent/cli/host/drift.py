@@ -1,7 +1,5 @@
 """`detent drift`: lists where a host scheduler differs from the manifest."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.host.host_state import add_host_options, change_record, read_host_states

@@ -1,7 +1,5 @@
 """`detent plan`: shows what `detent apply` would change, as a diff."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A row is ok, weak (a guarantee has the gap that the consequence describes) or ba
 other users can do harm).  The exit code is 1 if a row is bad or, with `--strict`, weak.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable, Iterator

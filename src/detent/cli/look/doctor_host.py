@@ -1,7 +1,5 @@
 """The rows of `detent doctor` about this host: its clock, processes, versions, disks and file permissions."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """`detent history`: lists past fires, newest first."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """`detent list`: lists the jobs of the manifest with their next and last fire and their state."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from datetime import datetime

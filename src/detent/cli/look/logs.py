@@ -1,7 +1,5 @@
 """`detent logs`: prints the output of a fire to stdout, and everything else to stderr."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`detent nodes`: lists the nodes of the last half minute, and warns if they hold different jobs."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import datetime
 

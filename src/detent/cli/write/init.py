@@ -1,7 +1,5 @@
 """`detent init`: creates a manifest with three example jobs, and never overwrites a file."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`detent show`: prints a job or a whole manifest with its defaults filled in."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from itertools import islice

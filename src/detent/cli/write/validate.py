@@ -4,8 +4,6 @@ Problems come from the manifest's checker, warnings also from `manifest.lint` (s
 `validate_checks` (this host).  Only problems fail, unless `--strict` is given.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

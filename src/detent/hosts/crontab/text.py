@@ -6,8 +6,6 @@
   its meaning counts as edited.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

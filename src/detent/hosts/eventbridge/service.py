@@ -1,7 +1,5 @@
 """The API of EventBridge Scheduler for the schedules of one group, with boto3."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

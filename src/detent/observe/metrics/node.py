@@ -1,7 +1,5 @@
 """Measures a node: its events and the calls of its store become series.  Nothing of the node knows of it."""
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence

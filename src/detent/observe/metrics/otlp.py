@@ -1,7 +1,5 @@
 """Keeps series with OpenTelemetry: for a collector, or for the meter provider of this process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
