@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from detent.hosts.base import Host, Option, Settings
 
 HOSTS = ("crontab", "systemd", "kubernetes", "eventbridge")
-
 REMOTE = ("kubernetes", "eventbridge")  # their triggers do not run on this machine
 
 

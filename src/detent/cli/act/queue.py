@@ -1,14 +1,13 @@
 """`detent queue`: inspects the queues of an app in Python code, and pushes, retries or purges messages."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent import clock
+from detent.app.app import Detent
 from detent.app.queue.arguments import AS_JSON, read_arguments
 from detent.app.queue.queues import Queue, Queued
 from detent.cli.context import load_task_app, store_exists
@@ -24,9 +23,6 @@ from detent.text import listed, plural, quote
 from detent.views.context import Context
 from detent.views.formatting import iso
 from detent.views.json_records import rate_record
-
-if TYPE_CHECKING:
-    from detent.app.app import Detent
 
 EXAMPLE = "detent queue shop:app ls, detent queue shop:app push send '[\"a@example.org\"]'"
 RETRY_MAX = 10_000  # dead messages that one command retries
@@ -193,7 +189,7 @@ def _add_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pending", action="store_true", help="cancel waiting messages")
 
 
-Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[["Detent", argparse.Namespace], int]]
+Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Detent, argparse.Namespace], int]]
 ACTIONS: dict[str, Action] = {
     "ls": ("list the queues with their sizes, rates and breakers", lambda parser: None, _list),
     "push": ("put a message on a queue", _add_push, _push),

@@ -40,7 +40,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _running(store: Store, row: Row) -> dict[str, Any] | None:
-    """The running attempt with its output so far."""
     if row.state != "claimed":
         return None
     segments = find_output(store, row)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detent.errors import HostError, UsageError
@@ -19,6 +18,8 @@ from detent.formats.kubernetes.convert import convert_kubernetes
 from detent.formats.kubernetes.render import cronjob_schedules
 from detent.hosts.adoption import Identity, Unmanaged, unmanaged_job
 from detent.hosts.base import Option, Settings, render_schedules
+from detent.hosts.kubernetes.cluster import Cluster
+from detent.hosts.kubernetes.config import find_access
 from detent.hosts.kubernetes.objects import (
     CONFIGMAP,
     CRONJOB,
@@ -40,9 +41,6 @@ from detent.hosts.reconcile import PREFIX, Change, Found, Resource
 from detent.hosts.remote import check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
-
-if TYPE_CHECKING:
-    from detent.hosts.kubernetes.cluster import Cluster
 
 OPTIONS = (
     Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
@@ -97,9 +95,6 @@ class KubernetesHost:
         self.identity = Identity(account_name(settings.option("service_account")))
 
     def _reach(self) -> tuple[Cluster, str]:
-        from detent.hosts.kubernetes.cluster import Cluster  # late: the client is slow to load
-        from detent.hosts.kubernetes.config import find_access
-
         settings = self._settings
         access = find_access(settings.option("kubeconfig"), settings.option("context"), settings.env)
         self._namespace = settings.option("namespace", access.namespace)
