@@ -9,7 +9,7 @@ from detent.stores.search import place_of
 from detent.views.formatting import iso
 from detent.views.job_text import schedule_text
 from detent.views.jobs import JobStatus, job_state, last_record
-from detent.views.json_records import fire_record, names_record, state_text, took_s
+from detent.views.json_records import fire_record, names_record, started_at, state_text, took_s
 from detent.views.pauses import pause_record
 
 LETTERS: Mapping[Kind, str] = {
@@ -74,7 +74,7 @@ def _percentiles(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _took_s(row: Row) -> float | None:
-    """Without attempts, the duration of the last one."""
+    """For a row without attempts, the duration of the last one."""
     if row.attempts or not row.attempt or not row.claimed_at or not row.over_at:
         return took_s(row)
     return (row.over_at - row.claimed_at).total_seconds()
@@ -95,8 +95,8 @@ def fire_entry(row: Row) -> dict[str, Any]:
 
 def _late_ms(row: Row) -> int | None:
     """How long after it was due the first attempt started; None: it did not start."""
-    started_at = row.attempts[0].started_at if row.attempts else row.claimed_at if row.attempt else None
-    return round((started_at - row.fire.due_at).total_seconds() * 1000) if started_at else None
+    first_at = started_at(row)
+    return round((first_at - row.fire.due_at).total_seconds() * 1000) if first_at else None
 
 
 def mark(row: Row, reason_max: int) -> dict[str, Any]:

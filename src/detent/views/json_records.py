@@ -1,6 +1,7 @@
 """Describes fires as JSON records with stable names, and in one word for tables.  Pure."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from detent.model import Attempt, Outcome, Rate, Row
@@ -70,6 +71,11 @@ def attempt_took_s(attempt: Attempt) -> float | None:
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
+
+
+def started_at(row: Row) -> datetime | None:
+    """When its first attempt started."""
+    return row.attempts[0].started_at if row.attempts else row.claimed_at if row.attempt else None
 
 
 def state_text(row: Row) -> str:

@@ -236,7 +236,7 @@ class _Converter:
         return seconds
 
     def _command(self, path: str, given: Any, *, is_required: bool = False) -> str | list[str]:
-        text = self._texts.command(given, path, is_required=is_required)
+        text = self._texts.value(given, path, is_required=is_required, in_shell=True)
         shell = self._here.variables.get("SHELL") or "/bin/sh"
         return text if not text or shell == "/bin/sh" else [shell, "-c", text]
 
