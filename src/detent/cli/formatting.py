@@ -1,4 +1,4 @@
-"""Formats instants, durations, wrapped and coloured text, and the name of the user."""
+"""Formats instants in tables, and wrapped and coloured text."""
 
 import os
 import shutil

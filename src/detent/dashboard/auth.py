@@ -1,7 +1,7 @@
 """Who may use the dashboard: users, roles, and the ways to find the user of a request.
 
 - Without `--auth` only this machine may connect, and its user may operate.
-- `token:REF` lets in who knows a secret: as a bearer token, or as the password that a browser asks for.
+- `token:REF` admits clients that send the secret as a bearer token, or as the password in a browser.
 - `proxy:HEADER` trusts the user's name in a header, but only from the address of a trusted proxy.
 """
 
@@ -30,8 +30,6 @@ _KINDS: dict[str, Role] = {"token": "operate", "read-token": "read"}
 
 
 class User(NamedTuple):
-    """Who sent a request, and what the user may do."""
-
     name: str
     role: Role = "read"
 
@@ -45,7 +43,7 @@ class Token(NamedTuple):
 
 
 def local_user(name: str) -> Who:
-    """Let in who connects from this machine."""
+    """Admit clients on this machine."""
 
     def who(request: Request) -> User | None:
         address = request.client.host if request.client else ""
@@ -136,7 +134,7 @@ def _with_token(tokens: Sequence[Token], request: Request) -> User | None:
         except (binascii.Error, ValueError):
             return None
         given = password.encode()
-    # Every token is compared, so that the time says nothing about which one is close.
+    # Every token is compared, so that the duration reveals nothing about how close a guess is.
     roles = [token.role for token in tokens if hmac.compare_digest(token.secret, given)]
     return User(clean_name(name) or "token", roles[0]) if roles else None
 

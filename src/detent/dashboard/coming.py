@@ -11,7 +11,7 @@ from detent.model import Schedule
 from detent.schedules.timetable import fires_at_boot
 
 AHEAD_S = 120  # instants within this time are all shown
-BLOCK_S = 60  # they are computed once in this time, and until its end
+BLOCK_S = 60  # they are computed once in each period of this length
 SOON_MAX = 2_000  # instants of all jobs together; the jobs that are due first have all of theirs
 _START = datetime(1970, 1, 2, tzinfo=UTC)
 Runs = list[list[int]]  # [first instant in Unix seconds, step in seconds, number of instants]

@@ -24,8 +24,8 @@ from detent.views.status import (
 )
 
 WINDOWS_S = (600, 3_600, 86_400)
-SIZE_MAX = 260_000  # bytes of a whole document without the coming instants, about
-JOB_SIZE, MARK_SIZE, CELL_SIZE = 420, 180, 50  # bytes of each, about
+SIZE_MAX = 260_000  # approximate bytes of a whole document without the coming instants
+JOB_SIZE, MARK_SIZE, CELL_SIZE = 420, 180, 50  # approximate bytes of each
 NEXT_MAX = 20
 RUNNING_SHOWN_MAX = 100
 ATTENTION_MAX = 100

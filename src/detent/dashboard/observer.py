@@ -25,7 +25,7 @@ from detent.text import quote
 CALLS_S = 3.0  # calls of the store in a second
 BURST = 12  # calls at once for a wide look
 TICK_S = 1.0
-POLLED_S = 5.0  # how long a client that polls counts as a viewer
+POLLED_S = 5.0  # a client that polls counts as a viewer for this time
 RETRY_S = 2.0  # between two calls of a store that does not answer
 FIRST_S = 5.0  # how long a client waits for the first picture
 FRESH_S = 3.0  # how overdue a step may be in the first document of a client
@@ -117,8 +117,8 @@ class Observer:
         return Watched(app, window_s)
 
     async def find_apps(self) -> list[str]:
-        """The names of the apps, read again if they are old.  Only the first read of all is waited for by
-        other requests."""
+        """The names of the apps, read again if they are old.  Requests wait for another request's read only
+        while no name is known yet."""
         if self.apps and self._apps_lock.locked():
             return self.apps
         async with self._apps_lock:
@@ -157,7 +157,7 @@ class Observer:
             self._streams[watched] -= 1
 
     async def after(self, watched: Watched, version: str | None, timeout_s: float) -> tuple[str, str] | None:
-        """The version and the document that follow this version; None: nothing changed for so long."""
+        """The version and the document that follow this version; None if nothing changes in time."""
         text = await self._first(watched, version)
         document = self._documents[watched]
         until = clock.monotonic() + timeout_s
@@ -292,6 +292,6 @@ class Observer:
 
 
 def viewers_max() -> int:
-    """Streams take at most half of the files that this process may open: a node beside it needs some, too."""
+    """Streams take at most half of the files that this process may open: a node in it needs some, too."""
     files, _ = getrlimit(RLIMIT_NOFILE)
     return VIEWERS_MAX if files == RLIM_INFINITY else min(VIEWERS_MAX, files // 2)

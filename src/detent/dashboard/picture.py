@@ -265,7 +265,7 @@ class Picture:
             del self.rows[key]
 
     def _open(self) -> tuple[str, ...]:
-        """Fires that were not over, and that the other steps do not read any more."""
+        """Fires that were not over when they were read, and are too old for the other steps."""
         now, running = self.now, {row.fire.key for row in self.running}
         found = [
             key

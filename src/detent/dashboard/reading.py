@@ -283,8 +283,8 @@ class Reading:
 
 
 class _Stream(StreamingResponse):
-    """A stream of events, which counts as a viewer while it is sent.  One too many is refused before it
-    begins."""
+    """A stream of events, which counts as a viewer while it is sent.  It is refused before its first byte if
+    there are too many."""
 
     def __init__(self, events: AsyncIterator[str], viewing: AbstractContextManager[None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

@@ -84,7 +84,7 @@ def build(source: Source, options: Options, address: Address, env: Mapping[str, 
 
 
 class Dashboard:
-    """A dashboard that listens, and is not served yet."""
+    """A dashboard.  It listens at once, and answers after `serve` or `start`."""
 
     def __init__(self, source: Source, options: Options, env: Mapping[str, str]) -> None:
         address = parse_listen(options.listen)

@@ -28,7 +28,7 @@ class Tallies:
         self._wanted_s = 0
 
     def want(self, window_s: int) -> None:
-        """Read this much of the past, too."""
+        """Extend the part of the past that is read."""
         self._wanted_s = max(self._wanted_s, window_s)
 
     def missing(self, now: datetime) -> tuple[datetime, datetime] | None:

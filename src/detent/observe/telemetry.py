@@ -27,7 +27,7 @@ class TelemetryOptions(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """What a node is wrapped with.  By default, messages only pass on the trace context that they carry."""
+    """What is added to a node.  By default, messages only pass on the trace context that they contain."""
 
     emit: Emit
     watches: tuple[Watch, ...] = ()  # of its store
@@ -108,8 +108,8 @@ def _measured(telemetry: Telemetry, app: str, meters: Sequence[Meter]) -> tuple[
 
 
 def _meter_of_process() -> Meter | None:
-    """Return that of OpenTelemetry if the process has set up its SDK, or that of prometheus_client if it has
-    imported it.  Not both: a program that exports one by the other would have each series twice."""
+    """Return a meter for OpenTelemetry if the process has set up its SDK, else for prometheus_client if it
+    has imported that.  With both, a program that exports one by the other would have each series twice."""
     otel, sdk = sys.modules.get("opentelemetry.metrics"), sys.modules.get("opentelemetry.sdk.metrics")
     if otel and sdk and isinstance(provider := otel.get_meter_provider(), sdk.MeterProvider):
         return _otel_meter(provider)

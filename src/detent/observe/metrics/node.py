@@ -1,4 +1,4 @@
-"""Measures a node: its events and the calls of its store become series.  Nothing of the node knows of it."""
+"""Measures a node: its events and the calls of its store become series.  The node does not depend on it."""
 
 import platform
 from collections import Counter
@@ -14,7 +14,7 @@ from detent.observe.watched_store import Watch
 from detent.rules.rates import without_priority
 from detent.stores.base import app_of
 
-JOBS_MAX = 500  # names in labels; each name costs a line for each of its outcomes
+JOBS_MAX = 500  # names in labels; each name adds one series for each of its outcomes
 OTHER = "other"
 SILENT_S = 60.0  # a healthy node calls its store at least every ten seconds
 COUNTED = {  # events that are counted as they are
