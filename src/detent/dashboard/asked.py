@@ -53,13 +53,11 @@ def text_of(query: Mapping[str, str], name: str) -> str:
 
 
 def instant(text: str, name: str) -> datetime | None:
-    if not text:
-        return None
     try:
-        found = parse_instant(text, name)
+        found = parse_instant(text, name) if text else None
     except UsageError as error:
         raise Refusal(400, str(error)) from None
-    if not YEARS[0] <= found.year <= YEARS[1]:
+    if found and not YEARS[0] <= found.year <= YEARS[1]:
         raise Refusal(400, f"bad {name} {quote(text[:80])}: it is not between the years 1970 and 9000")
     return found
 

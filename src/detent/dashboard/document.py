@@ -9,16 +9,15 @@ from detent.dashboard.records import fire_entry, job_entry, mark
 from detent.model import Row
 from detent.views.formatting import iso
 from detent.views.job_text import canonical_job
-from detent.views.lookup import find_job
 from detent.views.nodes import node_record, remarks
 from detent.views.status import (
-    NextFire,
     Overview,
     failures,
     headline,
     late_fires,
     late_message,
     merge_late,
+    next_fire,
     problems,
     unserved_queues,
 )
@@ -60,7 +59,10 @@ class Screen:
                 late.append(one)
         sizes = {picture.app: picture.sizes}
         return overview._replace(
-            coming=[*self._coming()],
+            coming=[
+                next_fire(picture.manifest, name, due_at, picture.pauses)
+                for due_at, name in picture.coming.first(NEXT_MAX)
+            ],
             failures=failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
             late=merge_late(late),
             retrying=[row for row in picture.waiting if row.attempt],
@@ -68,12 +70,6 @@ class Screen:
             unserved=unserved_queues(sizes, picture.waiting, overview),
             quarantined_until=marks.quarantined_until,
         )
-
-    def _coming(self) -> Iterator[NextFire]:
-        manifest = self._picture.manifest
-        for due_at, name in self._picture.coming.first(NEXT_MAX):
-            pause = self._picture.pauses.get(find_job(manifest, name)) if manifest else None
-            yield NextFire(due_at, name, pause is not None and pause.holds_at(due_at))
 
     def jobs(self, names: list[str], overview: Overview | None = None) -> dict[str, dict[str, Any]]:
         overview = overview or self.overview()

@@ -10,8 +10,6 @@
 6. An error is one JSON sentence, never a traceback.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -55,6 +53,22 @@ class Refusal(Exception):
     def response(self) -> Response:
         headers = {"WWW-Authenticate": 'Basic realm="detent", charset="UTF-8"'} if self.status == 401 else {}
         return JSONResponse({"error": self.error}, self.status, headers)
+
+
+class _Sender:
+    """Adds the security headers to a response."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.has_begun = send, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            headers = [*message.get("headers", ()), *HEADERS]
+            if all(name.lower() != b"cache-control" for name, _ in headers):
+                headers.append(NO_STORE)
+            message = {**message, "headers": headers}
+        await self._send(message)
 
 
 class Gate:
@@ -147,22 +161,6 @@ def _netloc(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-class _Sender:
-    """Adds the security headers to a response."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self.has_begun = send, False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.has_begun = True
-            headers = [*message.get("headers", ()), *HEADERS]
-            if all(name.lower() != b"cache-control" for name, _ in headers):
-                headers.append(NO_STORE)
-            message = {**message, "headers": headers}
-        await self._send(message)
 
 
 async def body_of(request: Request) -> dict[str, object]:

@@ -12,7 +12,7 @@ from detent.manifest.rules import address_of, hooks_of
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
 from detent.rules.alerts import is_repeated
 from detent.rules.pings import END_PINGS, START_PING
-from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
+from detent.schedules.timetable import Merged, Timetable, combine, once, parse_schedule, patterns_of
 from detent.schedules.zones import open_zone
 from detent.text import quote
 
@@ -90,7 +90,7 @@ class JobMaker:
         if "at" in job and job["at"] is not INVALID:
             parts.append(once(job["at"]))
         if not parts and "after" in job and not any(name in job for name in TIME_FIELDS):
-            return never()
+            return Timetable(Merged(()))  # it only runs after other jobs
         whole = [part for part in parts if part is not None]
         return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
 

@@ -89,15 +89,15 @@ class Overview(NamedTuple):
 def look(context: Context, now: datetime) -> Overview:
     """`now` is used without a store only; otherwise the store's clock decides what is late."""
     overview = Overview(now, context.app, has_store=context.store is not None)
-    pauses: Sequence[Pause] = ()
+    pauses: dict[str, Pause] = {}
     if store := context.store:
         by_app = {app: store.look(app) for app in apps_of(context)}
         now = max((watermarks.now for watermarks in by_app.values()), default=now)
-        pauses = [*find_pauses(store, by_app).values()]
-        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, by_app))
+        pauses = find_pauses(store, by_app)
+        overview = overview._replace(now=now, pauses=[*pauses.values()], nodes=find_nodes(store, by_app))
         overview = _with_store(overview, store, by_app)
         overview = _with_fires(overview, context, store, by_app)
-    return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
+    return overview._replace(coming=sorted(_coming(context, now, pauses)))
 
 
 def _with_store(overview: Overview, store: Store, by_app: Mapping[str, Watermarks]) -> Overview:
@@ -236,12 +236,17 @@ def _failure(rows: Sequence[Row], mark: Watermark | None) -> Failure:
     return Failure(rows[0], sum(row.fire.instants for row in rows), well_at if is_well else None)
 
 
-def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[NextFire]:
-    if manifest := context.manifest:
-        for job in manifest.jobs:
-            if due_at := job.schedule.after(now):
-                pause = pauses.get(find_job(manifest, job.name))
-                yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
+def _coming(context: Context, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[NextFire]:
+    for job in context.manifest.jobs if context.manifest else ():
+        if due_at := job.schedule.after(now):
+            yield next_fire(context.manifest, job.name, due_at, pauses)
+
+
+def next_fire(
+    manifest: Manifest | None, name: str, due_at: datetime, pauses: Mapping[str, Pause]
+) -> NextFire:
+    pause = pauses.get(find_job(manifest, name)) if manifest else None
+    return NextFire(due_at, name, pause is not None and pause.holds_at(due_at))
 
 
 def problems(overview: Overview) -> list[str]:

@@ -65,7 +65,7 @@ class _Converter:
         self._slugs = set[str]()
 
     def convert(self, document: dict[str, Any]) -> Converted:
-        self._check_fields("", document, ("node", "redis", "jobs"))
+        self._section("", document, ("node", "redis", "jobs"))
         node, store = self._node(document.get("node")), self._store(document.get("redis"))
         jobs = self._jobs(document.get("jobs"))
         if self._problems:
@@ -93,19 +93,16 @@ class _Converter:
         if warning not in self._warnings:
             self._warnings.append(warning)
 
-    def _check_fields(self, path: str, value: dict[str, Any], known: tuple[str, ...]) -> None:
-        for name in value:
-            if name not in known:
-                advice = did_you_mean(str(name), known) or f"; allowed are {listed(known, 'and')}"
-                self._problem(f"{path}/{name}".lstrip("/"), f"is not a field of a cronlock file{advice}")
-
     def _section(self, path: str, value: Any, known: tuple[str, ...]) -> dict[str, Any]:
         if value is None:
             return {}
         if type(value) is not dict:
             self._problem(path, f"must be a mapping of {listed(known, 'and')}, got {show(value)}")
             return {}
-        self._check_fields(path, value, known)
+        for name in value:
+            if name not in known:
+                advice = did_you_mean(str(name), known) or f"; allowed are {listed(known, 'and')}"
+                self._problem(f"{path}/{name}".lstrip("/"), f"is not a field of a cronlock file{advice}")
         return value
 
     def _node(self, given: Any) -> dict[str, Any]:
@@ -215,10 +212,8 @@ class _Converter:
         lock_ttl_s = self._duration(f"{path}/lock_ttl", job.get("lock_ttl")) or 0.0
         claim_s = lock_ttl_s or CLAIM_MAX_S
         if claim_s < CLAIM_MIN_S:
-            self._warn(
-                f"{path}/lock_ttl",
-                f"becomes {CLAIM_MIN_S:g} s, the shortest claim; claims are renewed",
-            )
+            message = f"becomes {CLAIM_MIN_S:g} s, the shortest claim; claims are renewed"
+            self._warn(f"{path}/lock_ttl", message)
         if claim_s < CLAIM_MAX_S:
             policy["claim_seconds"] = _number(max(claim_s, CLAIM_MIN_S))
         return policy

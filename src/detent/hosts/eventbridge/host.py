@@ -5,8 +5,6 @@
   content.  Two processes on one machine wait for each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +13,7 @@ from typing import Any
 from detent.errors import UsageError
 from detent.formats.eventbridge.render import schedule_expressions
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
-from detent.hosts.base import Option, Settings, render_schedules
+from detent.hosts.base import Host, Option, Settings, render_schedules
 from detent.hosts.eventbridge.lambda_function import handler
 from detent.hosts.eventbridge.schedules import (
     Schedule,
@@ -51,7 +49,7 @@ _CRON = re.compile(r"cron\((\S+) (\S+) (\S+) (\S+) (\S+) \*\)")
 _RATE_UNITS = {"minute": (1, "m"), "hour": (1, "h"), "day": (24, "h")}
 
 
-def open_host(settings: Settings) -> EventBridgeHost:
+def open_host(settings: Settings) -> Host:
     group = settings.option("group", "default")
     if not _NAME.fullmatch(group):
         raise UsageError(

@@ -13,14 +13,9 @@ class OtelMeter:
         self._provider, meter = provider, provider.get_meter("detent", __version__)
         self._made: dict[str, Any] = {}
         for one in NODE:
-            if one.kind == "counter":
-                self._made[one.name] = meter.create_counter(one.name, description=one.help)
-            elif one.kind == "gauge":
-                self._made[one.name] = meter.create_gauge(one.name, description=one.help)
-            else:
-                self._made[one.name] = meter.create_histogram(
-                    one.name, "s", one.help, explicit_bucket_boundaries_advisory=one.bounds
-                )
+            more = {"unit": "s", "explicit_bucket_boundaries_advisory": one.bounds} if one.bounds else {}
+            create = getattr(meter, f"create_{one.kind}")
+            self._made[one.name] = create(one.name, description=one.help, **more)
 
     def add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
         self._made[name].add(amount, _attributes(name, labels))
