@@ -112,20 +112,16 @@ def _meter_of_process() -> Meter | None:
     has imported that.  With both, a program that exports one by the other would have each series twice."""
     otel, sdk = sys.modules.get("opentelemetry.metrics"), sys.modules.get("opentelemetry.sdk.metrics")
     if otel and sdk and isinstance(provider := otel.get_meter_provider(), sdk.MeterProvider):
-        return _otel_meter(provider)
-    client = sys.modules.get("prometheus_client")
-    return _prometheus_meter(client.REGISTRY) if client else None
+        from detent.observe.metrics.otlp import OtelMeter
+
+        return _only_meter(OtelMeter, provider)
+    if (client := sys.modules.get("prometheus_client")) is None:
+        return None
+    from detent.observe.metrics.prometheus import PrometheusMeter
+
+    return _only_meter(PrometheusMeter, client.REGISTRY)
 
 
 @lru_cache  # a series can be made only once, and a node may start again
-def _otel_meter(provider: Any) -> Meter:
-    from detent.observe.metrics.otlp import OtelMeter
-
-    return OtelMeter(provider)
-
-
-@lru_cache
-def _prometheus_meter(registry: Any) -> Meter:
-    from detent.observe.metrics.prometheus import PrometheusMeter
-
-    return PrometheusMeter(registry)
+def _only_meter(make: Callable[[Any], Meter], target: Any) -> Meter:
+    return make(target)

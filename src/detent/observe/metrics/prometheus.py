@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.observe.metrics.series import NODE, Labels, Series
+from detent.observe.metrics.series import BY_NAME, NODE, Labels, Series
 from detent.observe.otel import need
 
 if TYPE_CHECKING:
@@ -27,17 +27,15 @@ class PrometheusMeter:
             for one in NODE
         }
 
-    def add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
-        self._labelled(name, labels).inc(amount)
-
-    def set(self, name: str, labels: Labels, value: float) -> None:
-        self._labelled(name, labels).set(value)
-
-    def observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
-        self._labelled(name, labels).observe(value, {"run_id": run_id} if run_id else None)
-
-    def _labelled(self, name: str, labels: Labels) -> Any:
-        return self._made[name].labels(*labels) if labels else self._made[name]
+    def record(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
+        made = self._made[name].labels(*labels) if labels else self._made[name]
+        match BY_NAME[name].kind:
+            case "counter":
+                made.inc(value)
+            case "gauge":
+                made.set(value)
+            case "histogram":
+                made.observe(value, {"run_id": run_id} if run_id else None)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the series, and their content type."""
