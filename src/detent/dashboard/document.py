@@ -1,14 +1,13 @@
 """Builds the document of the screen Now from a picture: jobs, timeline, running, attention, next, nodes."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from detent.dashboard.picture import JOBS_MAX, Picture
 from detent.dashboard.records import fire_entry, job_entry, mark
 from detent.model import Row
 from detent.views.formatting import iso
-from detent.views.job_text import canonical_job
 from detent.views.nodes import node_record, remarks
 from detent.views.status import (
     Overview,
@@ -31,90 +30,76 @@ ATTENTION_MAX = 100
 REASON_MAX = 120  # characters of a reason on the timeline
 
 
-class Screen:
-    """The documents of one app.  It remembers what the manifest says about each job."""
+def overview_of(picture: Picture) -> Overview:
+    marks, now = picture.watermarks, picture.now
+    picture.coming.move_to(now)
+    overview = Overview(now, picture.app, nodes=picture.nodes, running=picture.running)
+    names = {*picture.jobs()}
+    late = [*late_fires(picture.waiting, picture.running, overview.alive, now), *picture.unplanned]
+    for queue, row in picture.oldest.items():
+        size = picture.sizes.get(queue)
+        if size and (one := late_message(row, size, overview.alive, now)):
+            late.append(one)
+    sizes = {picture.app: picture.sizes}
+    return overview._replace(
+        coming=[
+            next_fire(picture.manifest, name, due_at, picture.pauses)
+            for due_at, name in picture.coming.first(NEXT_MAX)
+        ],
+        failures=failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
+        late=merge_late(late),
+        retrying=[row for row in picture.waiting if row.attempt],
+        pauses=[pause for pause in picture.pauses.values() if pause.job in names],
+        unserved=unserved_queues(sizes, picture.waiting, overview),
+        quarantined_until=marks.quarantined_until,
+    )
 
-    def __init__(self, picture: Picture) -> None:
-        self._picture = picture
-        self._known: dict[str, dict[str, Any]] = {}
 
-    def known(self, name: str) -> dict[str, Any]:
-        """The canonical job; empty if the manifest does not have it."""
-        base, manifest = name.partition("/")[0], self._picture.manifest
-        if base not in self._known:
-            has_job = manifest is not None and base in manifest.canonical
-            self._known[base] = canonical_job(manifest, base) if manifest and has_job else {}
-        return self._known[base]
+def job_entries(picture: Picture, names: list[str], overview: Overview) -> dict[str, dict[str, Any]]:
+    wrong = {one.job: "late" for one in overview.late}
+    wrong |= {one.last.fire.job: "failing" for one in overview.failing}
+    return {name: job_entry(picture, name, wrong.get(name, "")) for name in names}
 
-    def overview(self) -> Overview:
-        picture, marks = self._picture, self._picture.watermarks
-        now = picture.now
-        picture.coming.move_to(now)
-        overview = Overview(now, picture.app, nodes=picture.nodes, running=picture.running)
-        names = {*picture.jobs()}
-        late = [*late_fires(picture.waiting, picture.running, overview.alive, now), *picture.unplanned]
-        for queue, row in picture.oldest.items():
-            size = picture.sizes.get(queue)
-            if size and (one := late_message(row, size, overview.alive, now)):
-                late.append(one)
-        sizes = {picture.app: picture.sizes}
-        return overview._replace(
-            coming=[
-                next_fire(picture.manifest, name, due_at, picture.pauses)
-                for due_at, name in picture.coming.first(NEXT_MAX)
-            ],
-            failures=failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
-            late=merge_late(late),
-            retrying=[row for row in picture.waiting if row.attempt],
-            pauses=[pause for pause in picture.pauses.values() if pause.job in names],
-            unserved=unserved_queues(sizes, picture.waiting, overview),
-            quarantined_until=marks.quarantined_until,
-        )
 
-    def jobs(self, names: list[str], overview: Overview | None = None) -> dict[str, dict[str, Any]]:
-        overview = overview or self.overview()
-        wrong = {one.job: "late" for one in overview.late}
-        wrong |= {one.last.fire.job: "failing" for one in overview.failing}
-        return {name: job_entry(self._picture, name, self.known(name), wrong.get(name, "")) for name in names}
+def document(picture: Picture, window_s: int) -> dict[str, Any]:
+    overview, names = overview_of(picture), picture.jobs()
+    found, shown = problems(overview), names[:JOBS_MAX]
+    return {
+        "now": iso(overview.now),
+        "app": picture.app,
+        "headline": {"ok": not found, "text": headline(overview)},
+        "problems": found,
+        "jobs": job_entries(picture, shown, overview),
+        "jobs_left_out": len(names) - len(shown),
+        **_timeline(picture, window_s, len(shown)),
+        "running": [fire_entry(row) for row in picture.running[:RUNNING_SHOWN_MAX]],
+        "running_count": len(picture.running),
+        "messages": {
+            "waiting": sum(size.pending + size.delayed for size in picture.sizes.values()),
+            "dead": sum(size.dead for size in picture.sizes.values()),
+        },
+        "attention": [*_attention(overview)][:ATTENTION_MAX],
+        "soon": picture.coming.soon(),
+        "nodes": [node_record(node) for node in overview.nodes],
+    }
 
-    def document(self, window_s: int) -> dict[str, Any]:
-        picture, overview = self._picture, self.overview()
-        names, found = picture.jobs(), problems(overview)
-        shown = names[:JOBS_MAX]
-        return {
-            "now": iso(overview.now),
-            "app": picture.app,
-            "headline": {"ok": not found, "text": headline(overview)},
-            "problems": found,
-            "jobs": self.jobs(shown, overview),
-            "jobs_left_out": len(names) - len(shown),
-            **self._timeline(overview.now, window_s, len(shown)),
-            "running": [fire_entry(row) for row in picture.running[:RUNNING_SHOWN_MAX]],
-            "running_count": len(picture.running),
-            "messages": {
-                "waiting": sum(size.pending + size.delayed for size in picture.sizes.values()),
-                "dead": sum(size.dead for size in picture.sizes.values()),
-            },
-            "attention": [*_attention(overview)][:ATTENTION_MAX],
-            "soon": picture.coming.soon(),
-            "nodes": [node_record(node) for node in overview.nodes],
-        }
 
-    def _timeline(self, now: datetime, window_s: int, jobs: int) -> dict[str, Any]:
-        """Marks of single fires or, if there are too many of them, numbers in buckets."""
-        picture, since, room = self._picture, now - timedelta(seconds=window_s), SIZE_MAX - jobs * JOB_SIZE
-        rows = [row for row in picture.rows.values() if row.fire.due_at >= since or row.state == "claimed"]
-        is_cut = picture.dropped_at is not None and picture.dropped_at > since
-        if is_cut or len(rows) * MARK_SIZE > room:
-            picture.tallies.want(window_s)
-            newest = picture.ended_since(picture.tallies.until)
-            step_s, buckets = picture.tallies.buckets(now, window_s, max(1, room // CELL_SIZE), newest)
-            kind, marks = "buckets", {}
-        else:
-            kind, step_s, buckets = "marks", None, {}
-            marks = {row.fire.key: mark(row, REASON_MAX) for row in rows}
-        span = {"since": iso(since.replace(microsecond=0)), "until": iso(now.replace(microsecond=0))}
-        return {"timeline": {"kind": kind, **span, "step_s": step_s}, "marks": marks, "buckets": buckets}
+def _timeline(picture: Picture, window_s: int, jobs: int) -> dict[str, Any]:
+    """Marks of single fires or, if there are too many of them, numbers in buckets."""
+    now, room = picture.now, SIZE_MAX - jobs * JOB_SIZE
+    since = now - timedelta(seconds=window_s)
+    rows = [row for row in picture.rows.values() if row.fire.due_at >= since or row.state == "claimed"]
+    is_cut = picture.dropped_at is not None and picture.dropped_at > since
+    if is_cut or len(rows) * MARK_SIZE > room:
+        picture.tallies.want(window_s)
+        newest = picture.ended_since(picture.tallies.until)
+        step_s, buckets = picture.tallies.buckets(now, window_s, max(1, room // CELL_SIZE), newest)
+        kind, marks = "buckets", {}
+    else:
+        kind, step_s, buckets = "marks", None, {}
+        marks = {row.fire.key: mark(row, REASON_MAX) for row in rows}
+    span = {"since": iso(since.replace(microsecond=0)), "until": iso(now.replace(microsecond=0))}
+    return {"timeline": {"kind": kind, **span, "step_s": step_s}, "marks": marks, "buckets": buckets}
 
 
 def _attention(overview: Overview) -> Iterator[dict[str, Any]]:

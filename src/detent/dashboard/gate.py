@@ -115,7 +115,10 @@ class Gate:
             return None
         if len(request.url.path) + len(request.url.query) > TARGET_MAX:
             raise Refusal(400, f"the address is longer than {TARGET_MAX} characters: use fewer filters")
-        self._check_host(request)
+        host = request.headers.get("host", "").lower()
+        if self._hosts and host not in self._hosts:
+            allowed = ", ".join(sorted(self._hosts))
+            raise Refusal(421, f"unknown host {quote(host[:80])}: use one of {allowed}, or start with --host")
         user = await user_of(self._who, request)
         if user is None:
             raise Refusal(401, "sign in first: send the token as a bearer token or as the password")
@@ -126,12 +129,6 @@ class Gate:
         ):
             raise Refusal(403, "a page of another site may not read the dashboard: open it directly")
         return user
-
-    def _check_host(self, request: Request) -> None:
-        host = request.headers.get("host", "").lower()
-        if self._hosts and host not in self._hosts:
-            allowed = ", ".join(sorted(self._hosts))
-            raise Refusal(421, f"unknown host {quote(host[:80])}: use one of {allowed}, or start with --host")
 
 
 def _path(request: Request) -> str:

@@ -14,7 +14,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.dashboard.document import WINDOWS_S, Screen
+from detent.dashboard.document import WINDOWS_S, document
 from detent.dashboard.gate import Refusal
 from detent.dashboard.picture import PERIODS_S, Picture
 from detent.dashboard.source import Source, in_thread
@@ -62,7 +62,6 @@ class AppView:
 
     def __init__(self, source: Source, app: str) -> None:
         self.picture = Picture(app, source.manifests.get(app))
-        self.screen = Screen(self.picture)
         self.read_at: dict[str, float] = {}
         self.good_at = clock.monotonic()
         self.error = ""
@@ -284,7 +283,7 @@ class Observer:
             self._changed = asyncio.Event()
 
     def _document(self, view: AppView, watched: Watched) -> dict[str, Any]:
-        found = view.screen.document(watched.window_s) | {"apps": self.apps, "stale": None}
+        found = document(view.picture, watched.window_s) | {"apps": self.apps, "stale": None}
         if view.error:
             age_s = round(clock.monotonic() - view.good_at, 1)
             found["stale"] = {"age_s": age_s, "error": view.error}

@@ -18,6 +18,7 @@ from detent.model import Found, Place, Query, Row, Size, Watermarks
 from detent.rules.rates import without_priority
 from detent.stores.base import JOBS, NODE, PAUSE, Store
 from detent.stores.search import place_of
+from detent.views.job_text import canonical_job
 from detent.views.lookup import NOT_HOOKS, find_job
 from detent.views.nodes import Heartbeat, NodeStatus, heartbeat_of, lists_of, node_statuses
 from detent.views.pauses import Pause, pause_of
@@ -61,6 +62,7 @@ class Picture:
         self._cursor: Place | None = None  # where the scan of the window continues
         self._has_scanned = False
         self._queue_turn = 0
+        self._known: dict[str, dict[str, Any]] = {}  # canonical jobs
         self._jobs: list[str] | None = None  # sorted; None: not computed since the watermarks were read
         self._sizes_log: deque[tuple[datetime, dict[str, int]]] = deque(maxlen=SIZES_KEPT)
 
@@ -98,6 +100,14 @@ class Picture:
             own = [name for name in manifest.canonical if name not in seen] if manifest else []
             self._jobs = sorted({*planned, *(find_job(manifest, name) for name in own if manifest)})
         return self._jobs
+
+    def known(self, name: str) -> dict[str, Any]:
+        """The canonical job of this name; empty if the manifest does not have it."""
+        base, manifest = name.partition("/")[0], self.manifest
+        if base not in self._known:
+            has_job = manifest is not None and base in manifest.canonical
+            self._known[base] = canonical_job(manifest, base) if manifest and has_job else {}
+        return self._known[base]
 
     def period_s(self, step: str) -> float:
         """How often the step is due: often while there is no node yet, or the window was not read once."""

@@ -22,7 +22,7 @@ from detent.dashboard.asked import (
     text_of,
 )
 from detent.dashboard.audit import read_audit
-from detent.dashboard.document import WINDOWS_S
+from detent.dashboard.document import WINDOWS_S, job_entries, overview_of
 from detent.dashboard.fires import fire_details, output_of, read_fire
 from detent.dashboard.gate import USER, Refusal
 from detent.dashboard.observer import AppView, Observer, Watched
@@ -134,8 +134,9 @@ class Reading:
         if missing:
             found = await in_thread(self._source.store.newest, view.picture.app, missing)
             view.picture.take("more", found)
-        entries = view.screen.jobs(names)
-        return [{**job_details(name, view.screen.known(name)), **entries[name]} for name in names]
+        picture = view.picture
+        entries = job_entries(picture, names, overview_of(picture))
+        return [{**job_details(name, picture.known(name)), **entries[name]} for name in names]
 
     def _fields(self, job: dict[str, Any]) -> list[list[str]]:
         """The definition of a job as texts, with secrets and its environment masked."""

@@ -21,8 +21,9 @@ POLICY = (
 )  # fmt: skip
 
 
-def job_entry(picture: Picture, name: str, known: Mapping[str, Any], wrong: str) -> dict[str, Any]:
-    """A job on the screen Now.  `known`: the canonical job; empty if the manifest does not have it."""
+def job_entry(picture: Picture, name: str, wrong: str) -> dict[str, Any]:
+    """A job on the screen Now.  `wrong`: `failing`, `late` or nothing."""
+    known = picture.known(name)
     rows = sorted(picture.newest.get(name, {}).values(), key=lambda row: place_of(row.fire))[-EACH:]
     over, base = [row for row in rows if row.state == "over"], name.partition("/")[0]
     watermark, disabled = picture.watermarks.by_job.get(name), picture.manifest and picture.manifest.disabled
