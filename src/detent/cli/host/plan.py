@@ -33,7 +33,9 @@ def main(args: argparse.Namespace) -> int:
             continue
         for change in current.changes:
             print("\n".join(_lines(change)))
-        print(_summary(current))
+        counts = Counter(change.action for change in current.changes)
+        counted = ", ".join(f"{count} to {action}" for action, count in counts.items())
+        print(f"{current.host.where}: {counted or 'nothing to do'}")
         for warning in current.warnings() if current.changes else ():
             say(f"warning: {warning}")
     if args.output == "json":
@@ -50,9 +52,3 @@ def _lines(change: Change) -> Iterator[str]:
     for line in list(unified_diff(before, after, n=1, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield coloured(f"  {line}", _COLOURS[line[0]])
-
-
-def _summary(current: host_state.HostState) -> str:
-    counts = Counter(change.action for change in current.changes)
-    counted = ", ".join(f"{counts[action]} to {action}" for action in counts)
-    return f"{current.host.where}: {counted or 'nothing to do'}"
