@@ -7,19 +7,9 @@ from typing import Any
 from detent.dashboard.picture import JOBS_MAX, Picture
 from detent.dashboard.records import fire_entry, job_entry, mark
 from detent.model import Row
+from detent.views import status
 from detent.views.formatting import iso
 from detent.views.nodes import node_record, remarks
-from detent.views.status import (
-    Overview,
-    failures,
-    headline,
-    late_fires,
-    late_message,
-    merge_late,
-    next_fire,
-    problems,
-    unserved_queues,
-)
 
 WINDOWS_S = (600, 3_600, 86_400)
 SIZE_MAX = 260_000  # approximate bytes of a whole document without the coming instants
@@ -30,32 +20,32 @@ ATTENTION_MAX = 100
 REASON_MAX = 120  # characters of a reason on the timeline
 
 
-def overview_of(picture: Picture) -> Overview:
+def overview_of(picture: Picture) -> status.Overview:
     marks, now = picture.watermarks, picture.now
     picture.coming.move_to(now)
-    overview = Overview(now, picture.app, nodes=picture.nodes, running=picture.running)
+    overview = status.Overview(now, picture.app, nodes=picture.nodes, running=picture.running)
     names = {*picture.jobs()}
-    late = [*late_fires(picture.waiting, picture.running, overview.alive, now), *picture.unplanned]
+    late = [*status.late_fires(picture.waiting, picture.running, overview.alive, now), *picture.unplanned]
     for queue, row in picture.oldest.items():
         size = picture.sizes.get(queue)
-        if size and (one := late_message(row, size, overview.alive, now)):
+        if size and (one := status.late_message(row, size, overview.alive, now)):
             late.append(one)
     sizes = {picture.app: picture.sizes}
     return overview._replace(
         coming=[
-            next_fire(picture.manifest, name, due_at, picture.pauses)
+            status.next_fire(picture.manifest, name, due_at, picture.pauses)
             for due_at, name in picture.coming.first(NEXT_MAX)
         ],
-        failures=failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
-        late=merge_late(late),
+        failures=status.failures([row for row in picture.failed if row.fire.job in names], marks.by_job),
+        late=status.merge_late(late),
         retrying=[row for row in picture.waiting if row.attempt],
         pauses=[pause for pause in picture.pauses.values() if pause.job in names],
-        unserved=unserved_queues(sizes, picture.waiting, overview),
+        unserved=status.unserved_queues(sizes, picture.waiting, overview),
         quarantined_until=marks.quarantined_until,
     )
 
 
-def job_entries(picture: Picture, names: list[str], overview: Overview) -> dict[str, dict[str, Any]]:
+def job_entries(picture: Picture, names: list[str], overview: status.Overview) -> dict[str, dict[str, Any]]:
     wrong = {one.job: "late" for one in overview.late}
     wrong |= {one.last.fire.job: "failing" for one in overview.failing}
     return {name: job_entry(picture, name, wrong.get(name, "")) for name in names}
@@ -63,11 +53,11 @@ def job_entries(picture: Picture, names: list[str], overview: Overview) -> dict[
 
 def document(picture: Picture, window_s: int) -> dict[str, Any]:
     overview, names = overview_of(picture), picture.jobs()
-    found, shown = problems(overview), names[:JOBS_MAX]
+    found, shown = status.problems(overview), names[:JOBS_MAX]
     return {
         "now": iso(overview.now),
         "app": picture.app,
-        "headline": {"ok": not found, "text": headline(overview)},
+        "headline": {"ok": not found, "text": status.headline(overview)},
         "problems": found,
         "jobs": job_entries(picture, shown, overview),
         "jobs_left_out": len(names) - len(shown),
@@ -102,7 +92,7 @@ def _timeline(picture: Picture, window_s: int, jobs: int) -> dict[str, Any]:
     return {"timeline": {"kind": kind, **span, "step_s": step_s}, "marks": marks, "buckets": buckets}
 
 
-def _attention(overview: Overview) -> Iterator[dict[str, Any]]:
+def _attention(overview: status.Overview) -> Iterator[dict[str, Any]]:
     for failure in overview.failing:
         row = failure.last
         reason = row.outcome.reason or row.outcome.kind if row.outcome else ""

@@ -14,15 +14,8 @@ from detent.errors import UsageError
 from detent.formats.eventbridge.render import schedule_expressions
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
 from detent.hosts.base import Host, Option, Settings, render_schedules
+from detent.hosts.eventbridge import schedules
 from detent.hosts.eventbridge.lambda_function import handler
-from detent.hosts.eventbridge.schedules import (
-    Schedule,
-    Target,
-    dump,
-    make_schedule,
-    read_schedule,
-    set_fields,
-)
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
 from detent.hosts.remote import check_shared, user_warnings
@@ -80,19 +73,19 @@ class EventBridgeHost:
         target = self._target()
         check_shared(self.name, specs, "" if target.has_store else ADVICE)
         return [
-            make_schedule(spec, index, expression, target)
+            schedules.make_schedule(spec, index, expression, target)
             for spec, expressions in render_schedules(
                 self.name, specs, lambda spec, index: schedule_expressions(spec.times[index].instants)
             )
             for index, expression in enumerate(expressions)
         ]
 
-    def _target(self) -> Target:
+    def _target(self) -> schedules.Target:
         option = self._settings.option
         for name, what in (("target_arn", "Lambda function"), ("role_arn", "role")):
             if not option(name):
                 raise UsageError(f"name the {what} of the schedules with --{name.replace('_', '-')} ARN")
-        return Target(
+        return schedules.Target(
             arn=option("target_arn"),
             role_arn=option("role_arn"),
             dead_letter_arn=option("dead_letter_arn"),
@@ -100,7 +93,7 @@ class EventBridgeHost:
         )
 
     def find(self) -> list[Found]:
-        return [read_schedule(one) for one in self._service.list(PREFIX)]
+        return [schedules.read_schedule(one) for one in self._service.list(PREFIX)]
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         for change in changes:
@@ -121,8 +114,8 @@ class EventBridgeHost:
         self._settings.back_up(f"eventbridge-{self._group}-{name}", content.encode())
 
     def unmanaged(self) -> list[Unmanaged]:
-        found = [set_fields(one) for one in self._service.list()]
-        return [_unmanaged(one) for one in found if not read_schedule(one).job]
+        found = [schedules.set_fields(one) for one in self._service.list()]
+        return [_unmanaged(one) for one in found if not schedules.read_schedule(one).job]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         warnings = list(user_warnings(specs, self.name))
@@ -133,13 +126,13 @@ class EventBridgeHost:
         return warnings
 
 
-def _unmanaged(schedule: Schedule) -> Unmanaged:
+def _unmanaged(schedule: schedules.Schedule) -> Unmanaged:
     target = schedule.get("Target", {})
     text = str(target.get("Input", ""))
     return Unmanaged(
         name=schedule["Name"],
         place=schedule["Name"],
-        content=dump(schedule),
+        content=schedules.dump(schedule),
         schedules=tuple(to_schedules(schedule.get("ScheduleExpression", ""))),
         timezone=schedule.get("ScheduleExpressionTimezone") or "UTC",
         user=_role(target.get("RoleArn", "")),
