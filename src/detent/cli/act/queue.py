@@ -40,12 +40,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    return ACTIONS[args.action][2](load_task_app(args.app), args)
+    app = load_task_app(args.app)
+    if args.action in ("ls", "peek", "dead") and not store_exists(url := app.new_store()[1]):
+        say(Context(None, None, url).no_store_yet)
+        return 0
+    return ACTIONS[args.action][2](app, args)
 
 
 def _list(app: Detent, args: argparse.Namespace) -> int:
-    if not _has_store(app):
-        return 0
     queues = [app.queue(name) for name in _names(app, args)]
     records = [_record(app, queue) for queue in queues]
     table = Table(("queue", *Size._fields, "rate", "breakers"), [*map(_queue_row, records)])
@@ -72,8 +74,6 @@ def _queue_row(record: dict[str, Any]) -> tuple[str, ...]:
 
 def _show_messages(app: Detent, args: argparse.Namespace) -> int:
     """`peek` and `dead`."""
-    if not _has_store(app):
-        return 0
     queues = [app.queue(name) for name in _names(app, args)]
     is_dead, now = args.action == "dead", clock.now()
     read = Queue.dead if is_dead else Queue.peek
@@ -149,13 +149,6 @@ def _names(app: Detent, args: argparse.Namespace) -> list[str]:
     if named and named not in known:
         raise UsageError(f"{app.name} has no queue {quote(named)}; it has {listed(sorted(known), 'and')}")
     return [named] if named else sorted(known)
-
-
-def _has_store(app: Detent) -> bool:
-    _, url = app.new_store()
-    if not store_exists(url):
-        say(Context(None, None, url).no_store_yet)
-    return store_exists(url)
 
 
 def _add_queue(parser: argparse.ArgumentParser) -> None:
