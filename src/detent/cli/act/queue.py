@@ -11,10 +11,9 @@ from detent.app.app import Detent
 from detent.app.queue.arguments import AS_JSON, read_arguments
 from detent.app.queue.queues import Queue, Queued
 from detent.cli.context import load_task_app, store_exists
-from detent.cli.formatting import time_cell
 from detent.cli.main import add_output
 from detent.cli.options import add_count, seconds
-from detent.cli.tables import Table, say, write_found, write_json
+from detent.cli.tables import Table, say, time_cell, write_found, write_json
 from detent.errors import UsageError
 from detent.model import Query, Size
 from detent.rules.rates import PRIORITIES, without_priority

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from detent.cli.formatting import coloured
 from detent.cli.host import host_state
-from detent.cli.tables import say, write_json
+from detent.cli.tables import coloured, say, write_json
 from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent plan -f detent.yaml --host systemd"

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from detent import clock
 from detent.cli.context import add_store_options, context_for, read_manifest
-from detent.cli.formatting import coloured, wrapped
 from detent.cli.look import doctor_host
 from detent.cli.look.doctor_access import access_rows, secret_rows
-from detent.cli.tables import write_json
+from detent.cli.tables import coloured, wrapped, write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.loading.files import STDIN

@@ -5,10 +5,9 @@ from datetime import datetime
 
 from detent import clock
 from detent.cli.context import add_store_options, open_context
-from detent.cli.formatting import time_cell
 from detent.cli.host.resources import show_changes
 from detent.cli.options import add_count
-from detent.cli.tables import Table, say, write_found
+from detent.cli.tables import Table, say, time_cell, write_found
 from detent.hosts.registry import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all
