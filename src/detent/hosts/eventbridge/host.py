@@ -97,11 +97,10 @@ class EventBridgeHost:
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         for change in changes:
-            if change.action == "create" and change.after:
-                self._service.create(change.after.content)
-            elif change.action == "update" and change.after and change.before:
-                self._back_up(change.name, change.before.content)
-                self._service.update(change.after.content)
+            if change.action in ("create", "update") and change.after:
+                if change.before:
+                    self._back_up(change.name, change.before.content)
+                self._service.write(change.after.content, is_new=change.before is None)
             elif change.action == "delete":
                 self._service.delete(change.name)
         written = {change.name for change in changes}
