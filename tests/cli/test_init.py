@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from tests.cli.cli_world import Detent, command, environment, until
 
-from detent.cli.write.init import app_name
-
 
 def test_the_starter_validates_strictly_with_one_job_off(detent: Detent) -> None:
     said = detent("init", "shop")
@@ -84,10 +82,10 @@ def test_programs_get_the_file_and_the_app(detent: Detent) -> None:
         ("shop", "shop"),
         ("My Shop_2", "my-shop-2"),
         ("2nd", "my-app"),
-        ("", "my-app"),
+        ("42", "my-app"),
         ("Übung", "bung"),
         ("a" * 80, "a" * 63),
     ],
 )
-def test_the_app_is_called_after_its_directory(directory: str, app: str) -> None:
-    assert app_name(directory) == app
+def test_the_app_is_called_after_its_directory(detent: Detent, directory: str, app: str) -> None:
+    assert detent("init", "-o", "json", directory).json["app"] == app

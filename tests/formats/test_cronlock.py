@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from detent.errors import UsageError
-from detent.formats.base import Converted
-from detent.formats.cronlock.convert import LocalContext, convert_cronlock, is_cronlock
+from detent.formats.base import Converted, LocalContext
+from detent.formats.cronlock.convert import convert_cronlock, is_cronlock
 from detent.formats.cronlock.texts import parse_duration
 from detent.manifest.check import Manifest, check_manifest
 from detent.manifest.problems import ManifestError
@@ -16,7 +16,9 @@ JOB = {"name": "a", "schedule": "@hourly", "command": "true"}
 
 
 def convert(*jobs: dict[str, Any], variables: dict[str, str] | None = None, **top: Any) -> Converted:
-    return convert_cronlock({"jobs": list(jobs), **top}, {}, LocalContext("Europe/Berlin", variables or {}))
+    return convert_cronlock(
+        {"jobs": list(jobs), **top}, {}, LocalContext("Europe/Berlin", variables=variables or {})
+    )
 
 
 def load(*jobs: dict[str, Any], variables: dict[str, str] | None = None, **top: Any) -> Manifest:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detent.formats.base import LocalContext
 from detent.formats.crontab.convert import guess_form, looks_like_crontab, parse_crontab, split_percent
-from detent.formats.crontab.jobs import File, LocalContext, convert_crontabs
+from detent.formats.crontab.jobs import File, convert_crontabs
 from detent.manifest.check import check_manifest
 from detent.manifest.problems import ManifestError
 from detent.model import Command, Job
@@ -127,7 +128,7 @@ def test_every_command_gets_a_name_that_a_manifest_takes(commands: list[str]) ->
 
 def test_equal_fields_of_all_jobs_become_defaults() -> None:
     text = "A=1\nB=2\n0 0 * * * root a\nB=3\n0 0 * * * root b\n"
-    document = convert_crontabs([File(text, "system")], LocalContext("UTC", {"root": "/root"})).document
+    document = convert_crontabs([File(text, "system")], LocalContext(homes={"root": "/root"})).document
     assert document["defaults"]["env"] == {"A": "1"} and document["defaults"]["user"] == "root"
     assert [job.get("env") for job in document["jobs"]] == [{"B": "2"}, {"B": "3"}]
 

@@ -110,7 +110,7 @@ def edit(table: Path, data: st.DataObject) -> None:
     """Edits that people make: another time, commented out, deleted, copied."""
     text = table.read_bytes().decode("utf-8", "surrogateescape")
     lines = text.split("\n")
-    ours = [entry.at for entry in find_entries(text) if entry.found.job.startswith("pay.")]
+    ours = [int(entry.place) for entry in find_entries(text) if entry.job.startswith("pay.")]
     at = data.draw(st.sampled_from(ours))
     line = lines[at]
     lines[at : at + 1] = data.draw(
@@ -147,7 +147,7 @@ def test_whatever_the_paths_contain_exactly_our_entry_comes_back(specs: str, pro
 def test_new_lines_go_above_the_variables_of_others() -> None:
     text = f"SHELL=/bin/fish\n{OTHERS}\n"
     (entry,) = find_entries(text)
-    assert not entry.found.intact and entry.found.content.startswith("SHELL=/bin/fish\n")
+    assert not entry.intact and entry.content.startswith("SHELL=/bin/fish\n")
     wanted = make_entry("detent-pay-out.a-0", "pay-out.a", "0" * 16, LINE)
-    change = pending(reconcile("pay-out", [wanted], [entry.found]))
+    change = pending(reconcile("pay-out", [wanted], [entry]))
     assert rewrite(text, change).split("\n")[2:] == ["SHELL=/bin/fish", ""]

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from detent.manifest.check import check_manifest
 from detent.model import Ask, Fire, Job, Outcome, Plan, Policy, Report, Verdict
-from detent.observe.metrics import render_store
 from detent.observe.metrics.series import BY_NAME, STORE
-from detent.observe.metrics.store_wide import JOBS_MAX
+from detent.observe.metrics.store_wide import JOBS_MAX, render_store
 from detent.rules.planning import fire_at, manual_fire
 from detent.stores.base import BREAKER, NODE, PAUSE, Store
 from detent.stores.memory.store import MemoryStore

@@ -4,8 +4,6 @@ An attempt that has ended has the last part of its output in the store.  A runni
 files on its node's host; whatever could not be read from them in time is printed from the store at the end.
 """
 
-from __future__ import annotations
-
 import sys
 
 from detent import clock

@@ -1,7 +1,5 @@
 """Parses option values: numbers, durations and times such as `02:00` or `yesterday 02:00`."""
 
-from __future__ import annotations
-
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import datetime, timedelta

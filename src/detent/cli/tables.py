@@ -1,13 +1,19 @@
-"""Writes results to stdout (coloured tables on a terminal, aligned text elsewhere, JSON), notes to stderr."""
+"""Writes results to stdout (tables and coloured text on a terminal, aligned text elsewhere, JSON), and notes
+to stderr."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detent.views.formatting import printable
+from detent.views.formatting import iso, local_time, printable, relative
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +38,7 @@ _COLOURS = {
 _COLOURED = ("outcome", "last", "state", "since")  # columns whose first word is coloured
 LAST_LOW = 20  # characters: the last column is not wrapped narrower than this
 GAP = 2  # between columns
+WIDTH_LOW, WIDTH_MAX = 40, 110  # narrower or wider lines are hard to read
 
 
 def is_terminal() -> bool:
@@ -130,3 +137,35 @@ def rich_table(
 
 def _colour(head: str, cell: str) -> str:
     return _COLOURS.get(cell.partition(" ")[0].rstrip(","), "") if head in _COLOURED else ""
+
+
+def time_cell(
+    instant: datetime | None, now: datetime, shown: Callable[[datetime, datetime], str] = local_time
+) -> str:
+    """An instant in a table: local time for people, UTC for programs."""
+    if instant is None:
+        return ""
+    return shown(instant, now) if is_terminal() else iso(instant) or ""
+
+
+relative_cell = partial(time_cell, shown=relative)  # for people, how far away it is
+
+
+def wrapped(text: str, first: str = "", indent: str = "") -> str:
+    """Put the text after `first` and wrap it to the width of the terminal; not in a file or a pipe."""
+    if not is_terminal():
+        return first + text
+    return textwrap.fill(
+        text,
+        width=max(WIDTH_LOW, min(WIDTH_MAX, shutil.get_terminal_size().columns)),
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def coloured(text: str, colour: str) -> str:
+    """Add colour codes on a terminal, unless NO_COLOR is set."""
+    codes = {"green": 32, "yellow": 33, "red": 31, "dim": 2, "bold": 1}
+    return f"\x1b[{codes[colour]}m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text

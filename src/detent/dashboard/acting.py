@@ -1,9 +1,7 @@
 """The routes that change something.  Each leaves an audit record and an event, also if it was refused."""
 
-from __future__ import annotations
-
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -36,8 +34,6 @@ RESULT_MAX = 200  # characters of a result in the audit record
 
 
 class Act(NamedTuple):
-    """What a user asked for."""
-
     action: str
     subject: str  # the name of a job or a queue, or the key of a fire
     app: str
@@ -56,16 +52,9 @@ class Acting:
     def __init__(self, observer: Observer) -> None:
         self._observer, self._source = observer, observer.source
 
-    def route(self, action: str) -> Callable[[Request], Awaitable[Response]]:
-        """The handler of an action; `FIELDS` has what its body may have besides a reason."""
+    async def handle(self, action: str, request: Request) -> Response:
+        """Do what is asked.  `FIELDS` has what the body may have besides a reason."""
         do: Callable[[Act], Done] = getattr(self, f"_{action}")
-
-        async def handle(request: Request) -> Response:
-            return await self._act(request, action, do)
-
-        return handle
-
-    async def _act(self, request: Request, action: str, do: Callable[[Act], Done]) -> Response:
         body = await body_of(request)
         check_names(body, ("reason", *FIELDS.get(action, ())))
         [(kind, subject)] = request.path_params.items()

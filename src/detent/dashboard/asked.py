@@ -1,10 +1,10 @@
 """Reads the parameters of a request.  Each has a shape and a limit; anything else is 400."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+from starlette.datastructures import QueryParams
 
 from detent.app.queue.arguments import AS_JSON
 from detent.dashboard.gate import Refusal
@@ -16,9 +16,6 @@ from detent.text import quote
 from detent.views.formatting import printable
 from detent.views.lookup import NOT_HOOKS
 from detent.views.pauses import REASON_MAX
-
-if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
 
 LIMIT_MAX = 500
 KEYS_MAX = 500  # of one action
@@ -56,13 +53,11 @@ def text_of(query: Mapping[str, str], name: str) -> str:
 
 
 def instant(text: str, name: str) -> datetime | None:
-    if not text:
-        return None
     try:
-        found = parse_instant(text, name)
+        found = parse_instant(text, name) if text else None
     except UsageError as error:
         raise Refusal(400, str(error)) from None
-    if not YEARS[0] <= found.year <= YEARS[1]:
+    if found and not YEARS[0] <= found.year <= YEARS[1]:
         raise Refusal(400, f"bad {name} {quote(text[:80])}: it is not between the years 1970 and 9000")
     return found
 

@@ -1,7 +1,5 @@
 """The audit record: who did what, when and why, as notes in the store.  The oldest are deleted."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from typing import Any

@@ -1,7 +1,7 @@
 """Who may use the dashboard: users, roles, and the ways to find the user of a request.
 
 - Without `--auth` only this machine may connect, and its user may operate.
-- `token:REF` lets in who knows a secret: as a bearer token, or as the password that a browser asks for.
+- `token:REF` admits clients that send the secret as a bearer token, or as the password in a browser.
 - `proxy:HEADER` trusts the user's name in a header, but only from the address of a trusted proxy.
 """
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 Role = Literal["read", "operate"]
 NAME_MAX = 100  # characters of a user's name
 ALLOWED = "use token:env:NAME, token:file:/PATH, read-token:env:NAME or proxy:HEADER"
+Network = IPv4Network | IPv6Network
 _KINDS: dict[str, Role] = {"token": "operate", "read-token": "read"}
 
 
 class User(NamedTuple):
-    """Who sent a request, and what the user may do."""
-
     name: str
     role: Role = "read"
 
@@ -43,13 +42,8 @@ class Token(NamedTuple):
     role: Role
 
 
-class ProxyHeader(NamedTuple):
-    name: str  # of the header
-    trusted: tuple[IPv4Network | IPv6Network, ...]
-
-
 def local_user(name: str) -> Who:
-    """Let in who connects from this machine."""
+    """Admit clients on this machine."""
 
     def who(request: Request) -> User | None:
         address = request.client.host if request.client else ""
@@ -84,8 +78,7 @@ def parse_auth(
     texts: Sequence[str], proxies: Sequence[str], secrets: Mapping[str, str], env: Mapping[str, str]
 ) -> Who:
     """Return the function that finds the user of a request, as `--auth` and `--trusted-proxy` describe it."""
-    tokens: list[Token] = []
-    headers: list[ProxyHeader] = []
+    tokens, headers = list[Token](), list[str]()
     trusted = tuple(map(_network, proxies))
     for text in texts:
         kind, _, rest = text.partition(":")
@@ -100,36 +93,31 @@ def parse_auth(
                     f"bad --auth {quote(text)}: a header is only believed from a proxy;"
                     " name its address with --trusted-proxy"
                 )
-            headers.append(ProxyHeader(rest.lower(), trusted))
+            headers.append(rest.lower())
         else:
             raise UsageError(f"bad --auth {quote(kind)}: {ALLOWED}")
-    return _find_by(tokens, headers)
+
+    def who(request: Request) -> User | None:
+        proxied = (user for header in headers if (user := _proxied(header, trusted, request)))
+        return next(proxied, None) or _with_token(tokens, request)
+
+    return who
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _network(text: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as error:
         raise UsageError(f"bad --trusted-proxy {quote(text)}: {error}; use 10.0.0.5 or 10.0.0.0/24") from None
 
 
-def _find_by(tokens: Sequence[Token], headers: Sequence[ProxyHeader]) -> Who:
-    def who(request: Request) -> User | None:
-        for header in headers:
-            if user := _proxied(header, request):
-                return user
-        return _with_token(tokens, request)
-
-    return who
-
-
-def _proxied(header: ProxyHeader, request: Request) -> User | None:
+def _proxied(header: str, trusted: Sequence[Network], request: Request) -> User | None:
     try:
         address = ip_address(request.client.host if request.client else "")
     except ValueError:
         return None
-    names = request.headers.getlist(header.name)
-    if len(names) != 1 or not any(address in network for network in header.trusted):
+    names = request.headers.getlist(header)
+    if len(names) != 1 or not any(address in network for network in trusted):
         return None
     name = clean_name(names[0])
     return User(name, "operate") if name else None
@@ -146,7 +134,7 @@ def _with_token(tokens: Sequence[Token], request: Request) -> User | None:
         except (binascii.Error, ValueError):
             return None
         given = password.encode()
-    # Every token is compared, so that the time says nothing about which one is close.
+    # Every token is compared, so that the duration reveals nothing about how close a guess is.
     roles = [token.role for token in tokens if hmac.compare_digest(token.secret, given)]
     return User(clean_name(name) or "token", roles[0]) if roles else None
 

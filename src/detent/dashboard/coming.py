@@ -1,7 +1,5 @@
 """The coming instants of the jobs of a manifest: the next one of each job, and all of the next minutes."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -10,9 +8,10 @@ from itertools import islice
 from detent import clock
 from detent.manifest.check import Manifest
 from detent.model import Schedule
+from detent.schedules.timetable import fires_at_boot
 
 AHEAD_S = 120  # instants within this time are all shown
-BLOCK_S = 60  # they are computed once in this time, and until its end
+BLOCK_S = 60  # they are computed once in each period of this length
 SOON_MAX = 2_000  # instants of all jobs together; the jobs that are due first have all of theirs
 _START = datetime(1970, 1, 2, tzinfo=UTC)
 Runs = list[list[int]]  # [first instant in Unix seconds, step in seconds, number of instants]
@@ -43,6 +42,9 @@ class Coming:
 
     def of(self, name: str) -> datetime | None:
         return self._next.get(name)
+
+    def fires_at_boot(self, name: str) -> bool:
+        return name in self._schedules and fires_at_boot(self._schedules[name], self._now)
 
     def first(self, count: int) -> list[tuple[datetime, str]]:
         return heapq.nsmallest(count, self._queue)

@@ -1,7 +1,5 @@
 """One fire with everything around it: its steps, arguments, causes, followers and output."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from detent import clock
@@ -17,7 +15,7 @@ from detent.runners.lifeline import TAIL_MAX
 from detent.stores.base import Store, app_of
 from detent.text import quote
 from detent.views.formatting import iso
-from detent.views.json_records import state_text
+from detent.views.json_records import started_at, state_text
 from detent.views.output import find_output
 
 ELSEWHERE = "the output is on the host of its node; it is stored when the attempt ends"
@@ -34,8 +32,7 @@ def fire_details(source: Source, row: Row, can_operate: bool) -> dict[str, Any]:
     fire, app = row.fire, app_of(row.fire.job)
     manifest = source.manifests.get(app)
     jobs = {job.name for job in manifest.jobs} if manifest else set()
-    first_at = row.attempts[0].started_at if row.attempts else row.claimed_at if row.attempt else None
-    steps = [("due", fire.due_at), ("started", first_at), ("ended", row.over_at)]
+    steps = [("due", fire.due_at), ("started", started_at(row)), ("ended", row.over_at)]
     return fire_entry(row) | {
         "attempt": row.attempt,
         "started_at": iso(row.claimed_at),

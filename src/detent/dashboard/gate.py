@@ -10,24 +10,19 @@
 6. An error is one JSON sentence, never a traceback.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from detent.dashboard.auth import User, Who, user_of
 from detent.errors import DetentError, StoreUnavailable
 from detent.events import Emit
 from detent.text import quote
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_MAX = 64 * 1024
 TARGET_MAX = 8 * 1024  # bytes of the path and the query
@@ -57,11 +52,23 @@ class Refusal(Exception):
 
     def response(self) -> Response:
         headers = {"WWW-Authenticate": 'Basic realm="detent", charset="UTF-8"'} if self.status == 401 else {}
-        return error_response(self.status, self.error, headers)
+        return JSONResponse({"error": self.error}, self.status, headers)
 
 
-def error_response(status: int, error: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": error}, status, headers)
+class _Sender:
+    """Adds the security headers to a response."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.has_begun = send, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            headers = [*message.get("headers", ()), *HEADERS]
+            if all(name.lower() != b"cache-control" for name, _ in headers):
+                headers.append(NO_STORE)
+            message = {**message, "headers": headers}
+        await self._send(message)
 
 
 class Gate:
@@ -83,8 +90,6 @@ class Gate:
         scope.pop("starlette.exception_handlers", None)  # those of the app around it
         try:
             scope[USER] = await self._admit(Request(scope))
-            if scope["method"] == "POST":
-                receive = await _limited(receive)
             await self._inside(scope, receive, send)
         except Exception as error:
             refusal = self._refusal(error)
@@ -110,7 +115,10 @@ class Gate:
             return None
         if len(request.url.path) + len(request.url.query) > TARGET_MAX:
             raise Refusal(400, f"the address is longer than {TARGET_MAX} characters: use fewer filters")
-        self._check_host(request)
+        host = request.headers.get("host", "").lower()
+        if self._hosts and host not in self._hosts:
+            allowed = ", ".join(sorted(self._hosts))
+            raise Refusal(421, f"unknown host {quote(host[:80])}: use one of {allowed}, or start with --host")
         user = await user_of(self._who, request)
         if user is None:
             raise Refusal(401, "sign in first: send the token as a bearer token or as the password")
@@ -121,12 +129,6 @@ class Gate:
         ):
             raise Refusal(403, "a page of another site may not read the dashboard: open it directly")
         return user
-
-    def _check_host(self, request: Request) -> None:
-        host = request.headers.get("host", "").lower()
-        if self._hosts and host not in self._hosts:
-            allowed = ", ".join(sorted(self._hosts))
-            raise Refusal(421, f"unknown host {quote(host[:80])}: use one of {allowed}, or start with --host")
 
 
 def _path(request: Request) -> str:
@@ -158,50 +160,18 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-async def _limited(receive: Receive) -> Receive:
-    """Read the body, which is small, and return it again from there."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "the connection ended before the body")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > BODY_MAX:
-            raise Refusal(400, f"the body is longer than {BODY_MAX} bytes")
-    is_read = False
-
-    async def again() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        is_read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
-
-
-class _Sender:
-    """Adds the security headers to a response."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self.has_begun = send, False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.has_begun = True
-            headers = [*message.get("headers", ()), *HEADERS]
-            if all(name.lower() != b"cache-control" for name, _ in headers):
-                headers.append(NO_STORE)
-            message = {**message, "headers": headers}
-        await self._send(message)
-
-
 async def body_of(request: Request) -> dict[str, object]:
-    """The JSON object in the body of a POST."""
+    """The JSON object in the body of a POST, which is small."""
+    body = b""
     try:
-        found = json.loads(await request.body() or b"{}")
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_MAX:
+                raise Refusal(400, f"the body is longer than {BODY_MAX} bytes")
+        found = json.loads(body or b"{}")
         json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except ClientDisconnect:
+        raise Refusal(400, "the connection ended before the body") from None
     except (ValueError, RecursionError):
         raise Refusal(400, 'the body is not JSON: send an object such as {"reason": ""}') from None
     if not isinstance(found, dict):

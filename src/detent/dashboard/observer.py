@@ -6,17 +6,15 @@
 - If the store does not answer, the last picture stays, with its age.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Any, NamedTuple
 
 from detent import clock
-from detent.dashboard.document import WINDOWS_S, Screen
+from detent.dashboard.document import WINDOWS_S, document
 from detent.dashboard.gate import Refusal
 from detent.dashboard.picture import PERIODS_S, Picture
 from detent.dashboard.source import Source, in_thread
@@ -27,7 +25,7 @@ from detent.text import quote
 CALLS_S = 3.0  # calls of the store in a second
 BURST = 12  # calls at once for a wide look
 TICK_S = 1.0
-POLLED_S = 5.0  # how long a client that polls counts as a viewer
+POLLED_S = 5.0  # a client that polls counts as a viewer for this time
 RETRY_S = 2.0  # between two calls of a store that does not answer
 FIRST_S = 5.0  # how long a client waits for the first picture
 FRESH_S = 3.0  # how overdue a step may be in the first document of a client
@@ -64,27 +62,24 @@ class AppView:
 
     def __init__(self, source: Source, app: str) -> None:
         self.picture = Picture(app, source.manifests.get(app))
-        self.screen = Screen(self.picture)
         self.read_at: dict[str, float] = {}
         self.good_at = clock.monotonic()
         self.error = ""
 
     def next_step(self) -> tuple[float, str]:
         """The step that is overdue the most, and how many of its periods have passed."""
-        now = clock.monotonic()
-        useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
-        return max((self._periods(step, now), step) for step in useful)
-
-    def _periods(self, step: str, now: float) -> float:
-        last = self.read_at.get(step)
-        return float("inf") if last is None else (now - last) / self.picture.period_s(step)
+        return max((self._age_s(step) / self.picture.period_s(step), step) for step in self._useful())
 
     @property
     def is_fresh(self) -> bool:
         """Whether every step was read, and not long ago."""
-        now = clock.monotonic()
-        useful = [step for step in PERIODS_S if self.picture.is_useful(step)]
-        return all(now - self.read_at.get(step, 0.0) <= FRESH_S + PERIODS_S[step] for step in useful)
+        return all(self._age_s(step) <= FRESH_S + PERIODS_S[step] for step in self._useful())
+
+    def _useful(self) -> list[str]:
+        return [step for step in PERIODS_S if self.picture.is_useful(step)]
+
+    def _age_s(self, step: str) -> float:
+        return clock.monotonic() - self.read_at.get(step, float("-inf"))
 
     def hurry(self) -> None:
         """Read everything that a user can change as soon as possible."""
@@ -121,8 +116,8 @@ class Observer:
         return Watched(app, window_s)
 
     async def find_apps(self) -> list[str]:
-        """The names of the apps, read again if they are old.  Only the first read of all is waited for by
-        other requests."""
+        """The names of the apps, read again if they are old.  Requests wait for another request's read only
+        while no name is known yet."""
         if self.apps and self._apps_lock.locked():
             return self.apps
         async with self._apps_lock:
@@ -161,7 +156,7 @@ class Observer:
             self._streams[watched] -= 1
 
     async def after(self, watched: Watched, version: str | None, timeout_s: float) -> tuple[str, str] | None:
-        """The version and the document that follow this version; None: nothing changed for so long."""
+        """The version and the document that follow this version; None if nothing changes in time."""
         text = await self._first(watched, version)
         document = self._documents[watched]
         until = clock.monotonic() + timeout_s
@@ -277,21 +272,18 @@ class Observer:
         changed = False
         for watched in viewed:
             view = self._views[watched.app]
-            if not view.picture.has_begun or (watched not in self._documents and not self._is_ready(view)):
+            is_ready = watched in self._documents or view.is_fresh or view.error
+            if not view.picture.has_begun or not is_ready:
                 continue
             if watched not in self._documents:
-                name = f"{self._name}-{secrets.token_hex(2)}"
-                self._documents[watched] = Versions(name)
+                self._documents[watched] = Versions(f"{self._name}-{secrets.token_hex(2)}")
             changed |= self._documents[watched].take(self._document(view, watched))
         if changed:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    def _is_ready(self, view: AppView) -> bool:
-        return view.is_fresh or bool(view.error)
-
     def _document(self, view: AppView, watched: Watched) -> dict[str, Any]:
-        found = view.screen.document(watched.window_s) | {"apps": self.apps, "stale": None}
+        found = document(view.picture, watched.window_s) | {"apps": self.apps, "stale": None}
         if view.error:
             age_s = round(clock.monotonic() - view.good_at, 1)
             found["stale"] = {"age_s": age_s, "error": view.error}
@@ -299,13 +291,6 @@ class Observer:
 
 
 def viewers_max() -> int:
-    """Streams take at most half of the files that this process may open: a node beside it needs some, too."""
+    """Streams take at most half of the files that this process may open: a node in it needs some, too."""
     files, _ = getrlimit(RLIMIT_NOFILE)
     return VIEWERS_MAX if files == RLIM_INFINITY else min(VIEWERS_MAX, files // 2)
-
-
-def options_of(query: Mapping[str, str]) -> tuple[str, int]:
-    """The app and the window of a query."""
-    text = query.get("window", str(WINDOWS_S[0]))
-    is_number = text.isascii() and text.isdigit() and len(text) < 9
-    return query.get("app", ""), int(text) if is_number else 0

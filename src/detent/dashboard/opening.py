@@ -1,13 +1,12 @@
 """Opens what a dashboard shows: for `detent dashboard`, and beside the node of `detent run --dashboard`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from detent.app.app import Detent
 from detent.app.daemon import DaemonOptions
 from detent.dashboard.server import Dashboard, Options, parse_listen
 from detent.dashboard.source import Source
@@ -21,9 +20,6 @@ from detent.node.service import stamp_of
 from detent.observe.logs import Style, log_to
 from detent.observe.secrecy import password_of, secrets_of
 from detent.stores.registry import open_store
-
-if TYPE_CHECKING:
-    from detent.app.app import Detent
 
 
 class Reloading:

@@ -5,8 +5,6 @@ answer.  A page of the whole window is read again and again, because fires can b
 recorded, settled or deleted long after they were due.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,10 +14,11 @@ from detent.clock import StoreClock
 from detent.dashboard.coming import Coming
 from detent.dashboard.tallies import Tallies
 from detent.manifest.check import Manifest
-from detent.model import Found, Note, Place, Query, Row, Size, Watermarks
+from detent.model import Found, Place, Query, Row, Size, Watermarks
 from detent.rules.rates import without_priority
 from detent.stores.base import JOBS, NODE, PAUSE, Store
 from detent.stores.paging import place_of
+from detent.views.job_text import canonical_job
 from detent.views.lookup import NOT_HOOKS, find_job
 from detent.views.nodes import Heartbeat, NodeStatus, heartbeat_of, lists_of, node_statuses
 from detent.views.pauses import Pause, pause_of
@@ -63,6 +62,7 @@ class Picture:
         self._cursor: Place | None = None  # where the scan of the window continues
         self._has_scanned = False
         self._queue_turn = 0
+        self._known: dict[str, dict[str, Any]] = {}  # canonical jobs
         self._jobs: list[str] | None = None  # sorted; None: not computed since the watermarks were read
         self._sizes_log: deque[tuple[datetime, dict[str, int]]] = deque(maxlen=SIZES_KEPT)
 
@@ -100,6 +100,14 @@ class Picture:
             own = [name for name in manifest.canonical if name not in seen] if manifest else []
             self._jobs = sorted({*planned, *(find_job(manifest, name) for name in own if manifest)})
         return self._jobs
+
+    def known(self, name: str) -> dict[str, Any]:
+        """The canonical job of this name; empty if the manifest does not have it."""
+        base, manifest = name.partition("/")[0], self.manifest
+        if base not in self._known:
+            has_job = manifest is not None and base in manifest.canonical
+            self._known[base] = canonical_job(manifest, base) if manifest and has_job else {}
+        return self._known[base]
 
     def period_s(self, step: str) -> float:
         """How often the step is due: often while there is no node yet, or the window was not read once."""
@@ -141,7 +149,8 @@ class Picture:
             case "failures":
                 return store.find(query._replace(state="over", kinds=BAD, since=now - LATELY))
             case "oldest":
-                return store.find(oldest_message(app, self._next_queue()))
+                queues = self._waiting_queues()
+                return store.find(oldest_message(app, queues[self._queue_turn % len(queues)]))
             case "newest":
                 return store.newest(app, self.jobs()[:JOBS_MAX], EACH)
             case "tally":
@@ -160,14 +169,21 @@ class Picture:
     def take(self, step: str, found: Any) -> None:
         match step:
             case "watermarks":
-                self._take_watermarks(*found)
+                self.watermarks, self.unplanned = found
+                self._clock.learn(self.watermarks.now)
+                self._jobs = None
             case "recent":
-                self._take_page(found)
+                self._keep(found)
+                if len(found) >= PAGE:  # more fires were due than a page holds
+                    self._drop_before(found[-1].fire.due_at)
             case "running":
                 self.running = sorted(found, key=_started)
                 self._keep(found)
             case "open":
-                self._take_open(*found)
+                keys, rows = found
+                for key in keys:
+                    self.rows.pop(key, None)
+                self._keep(rows)
             case "scan":
                 self._take_scan(found)
             case "waiting":
@@ -175,7 +191,8 @@ class Picture:
             case "failures":
                 self.failed = found
             case "oldest":
-                self._take_oldest(found)
+                self.oldest |= {row.fire.queue: row for row in found}
+                self._queue_turn += 1
             case "more":  # jobs beyond those that are always read
                 self.newest |= _by_key(found)
             case "newest":
@@ -185,8 +202,12 @@ class Picture:
             case "sizes":
                 self.sizes = {queue: size for queue, size in found.items() if "/" not in queue}
                 self._remember_sizes()
-            case _:
-                self._take_notes(step, found)
+            case "heartbeats":
+                self._beats = [heartbeat_of(note) for note in found]
+            case "pauses":
+                self.pauses = {pause.job: pause for pause in map(pause_of, found)}
+            case "held":
+                self._lists = lists_of(found)
         self._forget_old()
 
     def _look(self, store: Store) -> tuple[Watermarks, list[Late]]:
@@ -195,10 +216,6 @@ class Picture:
         if not self.has_begun:
             self.coming.move_to(found.now)
         return found, [*unplanned(self.manifest, found, found.now)] if self.manifest else []
-
-    def _take_watermarks(self, found: Watermarks, late: list[Late]) -> None:
-        self._clock.learn(found.now)
-        self.watermarks, self.unplanned, self._jobs = found, late, None
 
     def _remember_sizes(self) -> None:
         waiting, open_sizes = self._waiting_queues(), Counter[str]()
@@ -215,24 +232,6 @@ class Picture:
         passed_s = (new_at - old_at).total_seconds()
         return (new.get(queue, 0) - old.get(queue, 0)) * 60 / passed_s if passed_s else None
 
-    def _take_notes(self, step: str, notes: list[Note]) -> None:
-        if step == "heartbeats":
-            self._beats = [heartbeat_of(note) for note in notes]
-        elif step == "pauses":
-            self.pauses = {pause.job: pause for pause in map(pause_of, notes)}
-        else:
-            self._lists = lists_of(notes)
-
-    def _take_page(self, found: Found) -> None:
-        self._keep(found)
-        if len(found) >= PAGE:  # more fires were due than a page holds
-            self._drop_before(found[-1].fire.due_at)
-
-    def _take_open(self, keys: tuple[str, ...], found: Found) -> None:
-        for key in keys:
-            self.rows.pop(key, None)
-        self._keep(found)
-
     def _take_scan(self, found: Found) -> None:
         """Keep a page of the window, and remove what is no longer there."""
         first, last = self._cursor, found.before
@@ -246,11 +245,6 @@ class Picture:
         self._keep(found)
         self._cursor = None if len(self.rows) >= ROWS_MAX else last
         self._has_scanned |= self._cursor is None
-
-    def _take_oldest(self, found: Found) -> None:
-        for row in found:
-            self.oldest[row.fire.queue] = row
-        self._queue_turn += 1
 
     def _keep(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -281,7 +275,7 @@ class Picture:
             del self.rows[key]
 
     def _open(self) -> tuple[str, ...]:
-        """Fires that were not over, and that the other steps do not read any more."""
+        """Fires that were not over when they were read, and are too old for the other steps."""
         now, running = self.now, {row.fire.key for row in self.running}
         found = [
             key
@@ -292,10 +286,6 @@ class Picture:
 
     def _waiting_queues(self) -> list[str]:
         return sorted(queue for queue, size in self.sizes.items() if size.pending)
-
-    def _next_queue(self) -> str:
-        queues = self._waiting_queues()
-        return queues[self._queue_turn % len(queues)]
 
 
 def _by_key(found: Mapping[str, list[Row]]) -> dict[str, dict[str, Row]]:

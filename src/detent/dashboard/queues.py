@@ -1,7 +1,5 @@
 """The queues of an app: sizes, age, rates, breakers and the nodes that serve them; and dead letters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,11 +7,12 @@ from typing import Any
 from detent.dashboard.fires import arguments_of
 from detent.dashboard.picture import Picture
 from detent.dashboard.source import Source
-from detent.model import Rate, Row, Size
+from detent.model import Note, Rate, Row, Size
 from detent.rules.breakers import circuit_of
 from detent.rules.rates import priority_of, rate_of, without_priority
 from detent.stores.base import BREAKER, RATE, Store
 from detent.views.formatting import iso
+from detent.views.json_records import outcome_record, rate_record
 
 MINUTE = timedelta(minutes=1)
 QUEUES_MAX = 200
@@ -42,16 +41,13 @@ def read_queues(store: Store, picture: Picture) -> dict[str, Any]:
             "out_per_min": out,
             "rate": _rate(store, app, name, rates[name]) if name in rates else None,
         })  # fmt: skip
-    breakers = [
-        (note.name.removeprefix(BREAKER), circuit_of(note.text)) for note in store.notes(app, BREAKER)
-    ]
-    return {
-        "queues": found,
-        "breakers": [
-            {"name": name, "state": "open" if circuit.opened else "closed", "errors": circuit.errors}
-            for name, circuit in breakers
-        ],
-    }
+    return {"queues": found, "breakers": [*map(_breaker, store.notes(app, BREAKER))]}
+
+
+def _breaker(note: Note) -> dict[str, Any]:
+    circuit = circuit_of(note.text)
+    state = "open" if circuit.opened else "closed"
+    return {"name": note.name.removeprefix(BREAKER), "state": state, "errors": circuit.errors}
 
 
 def _ended(store: Store, picture: Picture, now: datetime) -> Counter[str]:
@@ -71,20 +67,16 @@ def _oldest_s(picture: Picture, name: str, now: datetime) -> float | None:
 
 def _rate(store: Store, app: str, name: str, rate: Rate) -> dict[str, Any]:
     used = None if rate.by_key else store.charge(app, name, rate, 0).used
-    limits = {"most": rate.most, "per_s": rate.window_s, "smooth": rate.smooth, "by_key": rate.by_key}
-    return limits | {"used": used}
+    return rate_record(rate) | {"used": used}
 
 
 def dead_entry(row: Row, source: Source) -> dict[str, Any]:
-    outcome = row.outcome
     return {
         "fire": row.fire.key,
         "name": row.fire.job,
         "task": row.fire.job.partition(".")[2],
         "arguments": arguments_of(row.fire, source),
-        "outcome": outcome.kind if outcome else None,
-        "reason": outcome.reason if outcome else None,
-        "cause": outcome.cause if outcome else None,
+        **outcome_record(row.outcome),
         "attempts": row.attempt,
         "priority": priority_of(row.fire.queue),
         "over_at": iso(row.over_at),

@@ -1,7 +1,5 @@
 """The routes that read.  Each answer is bounded, and reads the picture of the observer where it can."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -13,20 +11,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.types import Receive, Scope, Send
 
 from detent import clock
-from detent.dashboard.asked import (
-    LIMIT_MAX,
-    TEXT_MAX,
-    check_names,
-    cursor,
-    fires_query,
-    number,
-    place,
-    text_of,
-)
+from detent.dashboard import asked
 from detent.dashboard.audit import read_audit
+from detent.dashboard.document import WINDOWS_S, job_entries, overview_of
 from detent.dashboard.fires import fire_details, output_of, read_fire
 from detent.dashboard.gate import USER, Refusal
-from detent.dashboard.observer import AppView, Observer, options_of
+from detent.dashboard.observer import AppView, Observer, Watched
 from detent.dashboard.queues import dead_entry, read_queues
 from detent.dashboard.records import fire_entry, job_details, job_policy
 from detent.dashboard.shared import Shared
@@ -65,16 +55,12 @@ class Reading:
     # The observer's picture.
 
     async def now(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "window", "since"))
-        await self._observer.find_apps()
-        watched = self._observer.watched(*options_of(request.query_params))
-        text = await self._observer.document(watched, text_of(request.query_params, "since") or None)
+        watched = await self._watched(request)
+        text = await self._observer.document(watched, asked.text_of(request.query_params, "since") or None)
         return Response(text, media_type="application/json")
 
     async def events(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "window", "since"))
-        await self._observer.find_apps()
-        watched = self._observer.watched(*options_of(request.query_params))
+        watched = await self._watched(request)
         await self._observer.document(watched, None)  # an error is an answer, not a broken stream
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -95,10 +81,10 @@ class Reading:
     # Jobs.
 
     async def jobs(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "after", "limit"))
+        asked.check_names(request.query_params, ("app", "after", "limit"))
         view = await self._view(request)
-        after = text_of(request.query_params, "after")
-        limit = number(request.query_params, "limit", 100, LIMIT_MAX)
+        after = asked.text_of(request.query_params, "after")
+        limit = asked.number(request.query_params, "limit", 100, asked.LIMIT_MAX)
         names = [name for name in view.picture.jobs() if name > after]
         page = names[:limit]
         found = await self._job_entries(view, page)
@@ -123,8 +109,8 @@ class Reading:
         return JSONResponse(entry | details)
 
     async def next(self, request: Request) -> Response:
-        check_names(request.query_params, ("limit",))
-        limit = number(request.query_params, "limit", 10, NEXT_MAX)
+        asked.check_names(request.query_params, ("limit",))
+        limit = asked.number(request.query_params, "limit", 10, NEXT_MAX)
         name, view = await self._job(request)
         manifest = view.picture.manifest
         base = name.partition("/")[0]
@@ -139,8 +125,9 @@ class Reading:
         if missing:
             found = await in_thread(self._source.store.newest, view.picture.app, missing)
             view.picture.take("more", found)
-        entries = view.screen.jobs(names)
-        return [{**job_details(name, view.screen.about(name)), **entries[name]} for name in names]
+        picture = view.picture
+        entries = job_entries(picture, names, overview_of(picture))
+        return [{**job_details(name, picture.known(name)), **entries[name]} for name in names]
 
     def _fields(self, job: dict[str, Any]) -> list[list[str]]:
         """The definition of a job as texts, with secrets and its environment masked."""
@@ -155,11 +142,13 @@ class Reading:
 
     async def fires(self, request: Request) -> Response:
         app = await self._app(request)
-        query = fires_query(request.query_params, app, clock.now())
-        node = text_of(request.query_params, "node")
+        query = asked.fires_query(request.query_params, app, clock.now())
+        node = asked.text_of(request.query_params, "node")
         found = await in_thread(self._source.store.find, query)
         rows = [row for row in found if not node or node in (row.node, *(one.node for one in row.attempts))]
-        return JSONResponse({"fires": [fire_entry(row) for row in rows], "before": cursor(found.before)})
+        return JSONResponse(
+            {"fires": [fire_entry(row) for row in rows], "before": asked.cursor(found.before)}
+        )
 
     async def fire(self, request: Request) -> Response:
         row = await in_thread(read_fire, self._source.store, request.path_params["key"])
@@ -173,8 +162,8 @@ class Reading:
 
     async def output(self, request: Request) -> Response:
         query = request.query_params
-        check_names(query, ("attempt", "download"))
-        attempt = number(query, "attempt", 1, 10**6) if "attempt" in query else None
+        asked.check_names(query, ("attempt", "download"))
+        attempt = asked.number(query, "attempt", 1, 10**6) if "attempt" in query else None
         row = await in_thread(read_fire, self._source.store, request.path_params["key"])
         found = await in_thread(output_of, self._source, row, attempt)
         if query.get("download"):
@@ -185,7 +174,7 @@ class Reading:
     # Queues, nodes, numbers.
 
     async def queues(self, request: Request) -> Response:
-        check_names(request.query_params, ("app",))
+        asked.check_names(request.query_params, ("app",))
         view = await self._view(request)
         picture, store = view.picture, self._source.store
         make = lambda: in_thread(read_queues, store, picture)  # noqa: E731
@@ -194,22 +183,22 @@ class Reading:
 
     async def dead(self, request: Request) -> Response:
         query = request.query_params
-        check_names(query, ("app", "limit", "before"))
-        asked = Query(
+        asked.check_names(query, ("app", "limit", "before"))
+        wanted = Query(
             app=await self._app(request),
             state="over",
             origins=("push",),
-            queues=with_priorities([request.path_params["name"][:TEXT_MAX]]),
+            queues=with_priorities([request.path_params["name"][: asked.TEXT_MAX]]),
             kinds=DEAD,
-            limit=number(query, "limit", 50, LIMIT_MAX),
-            before=place(text_of(query, "before")),
+            limit=asked.number(query, "limit", 50, asked.LIMIT_MAX),
+            before=asked.place(asked.text_of(query, "before")),
         )
-        found = await in_thread(self._source.store.find, asked)
+        found = await in_thread(self._source.store.find, wanted)
         entries = [dead_entry(row, self._source) for row in found]
-        return JSONResponse({"dead": entries, "before": cursor(found.before)})
+        return JSONResponse({"dead": entries, "before": asked.cursor(found.before)})
 
     async def nodes(self, request: Request) -> Response:
-        check_names(request.query_params, ("app",))
+        asked.check_names(request.query_params, ("app",))
         view = await self._view(request)
         nodes = view.picture.nodes
         store = await self._shared.get("diagnosis", DIAGNOSIS_S, lambda: in_thread(self._diagnosis))
@@ -222,8 +211,8 @@ class Reading:
         return {"kind": url.partition(":")[0] or "?", "diagnosis": [one._asdict() for one in found]}
 
     async def tally(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "hours"))
-        view, hours = await self._view(request), number(request.query_params, "hours", 1, HOURS_MAX)
+        asked.check_names(request.query_params, ("app", "hours"))
+        view, hours = await self._view(request), asked.number(request.query_params, "hours", 1, HOURS_MAX)
         app, until = view.picture.app, view.picture.now.replace(second=0, microsecond=0)
         since, step_s = until - timedelta(hours=hours), 60 if hours <= HOURS_MAX // 2 else 300
 
@@ -240,8 +229,11 @@ class Reading:
         return JSONResponse(await self._shared.get(("tally", app, hours), TALLY_S, make))
 
     async def audit(self, request: Request) -> Response:
-        check_names(request.query_params, ("app", "limit"))
-        app, limit = await self._app(request), number(request.query_params, "limit", 100, LIMIT_MAX)
+        asked.check_names(request.query_params, ("app", "limit"))
+        app, limit = (
+            await self._app(request),
+            asked.number(request.query_params, "limit", 100, asked.LIMIT_MAX),
+        )
         records = await in_thread(read_audit, self._source.store, app)
         return JSONResponse({"audit": records[:limit]})
 
@@ -263,9 +255,17 @@ class Reading:
 
     # What a request names.
 
+    async def _watched(self, request: Request) -> Watched:
+        query = request.query_params
+        asked.check_names(query, ("app", "window", "since"))
+        await self._observer.find_apps()
+        window = query.get("window", str(WINDOWS_S[0]))
+        is_number = window.isascii() and window.isdigit() and len(window) < 9
+        return self._observer.watched(query.get("app", ""), int(window) if is_number else 0)
+
     async def _app(self, request: Request) -> str:
         await self._observer.find_apps()
-        return self._observer.watched(text_of(request.query_params, "app"), 600).app
+        return self._observer.watched(asked.text_of(request.query_params, "app"), 600).app
 
     async def _view(self, request: Request) -> AppView:
         return await self._observer.view(await self._app(request))
@@ -280,8 +280,8 @@ class Reading:
 
 
 class _Stream(StreamingResponse):
-    """A stream of events, which counts as a viewer while it is sent.  One too many is refused before it
-    begins."""
+    """A stream of events, which counts as a viewer while it is sent.  It is refused before its first byte if
+    there are too many."""
 
     def __init__(self, events: AsyncIterator[str], viewing: AbstractContextManager[None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})

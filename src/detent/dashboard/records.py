@@ -1,100 +1,65 @@
 """JSON records of jobs and fires for the API, in the words of the CLI's `-o json`.  Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.dashboard.picture import EACH, Picture
-from detent.manifest.check import Manifest
 from detent.model import DEAD, Job, Kind, Row
 from detent.stores.paging import place_of
 from detent.views.formatting import iso
-from detent.views.job_text import canonical_job, schedule_text
-from detent.views.jobs import last_record
-from detent.views.json_records import fire_record, names_record, state_text, took_s
+from detent.views.job_text import schedule_text
+from detent.views.jobs import JobStatus, job_state, last_record
+from detent.views.json_records import fire_record, names_record, started_at, state_text, took_s
 from detent.views.pauses import pause_record
 
 LETTERS: Mapping[Kind, str] = {
     "succeeded": "s", "failed": "f", "rejected": "j", "timed-out": "t", "skipped": "k", "replaced": "e",
     "lost": "l", "missed": "m", "cancelled": "c",
 }  # fmt: skip
-
-
 POLICY = (
     "concurrency", "max_running", "timeout_s", "catch_up", "start_deadline_s", "on_lost", "late_after_s",
 )  # fmt: skip
 
 
-class About(NamedTuple):
-    """What the manifest says about a job."""
-
-    schedule: str = ""  # "": the manifest does not have the job
-    schedules: tuple[str, ...] = ()
-    timezone: str = "UTC"
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    queue: str | None = None
-    enabled: bool = True
-    is_chained: bool = False
-
-
-def about(manifest: Manifest | None, name: str) -> About:
-    """`name` is the job's name in the store."""
-    base = name.partition("/")[0]
-    if manifest is None or base not in manifest.canonical:
-        return About()
-    job = canonical_job(manifest, base)
-    return About(
-        schedule=schedule_text(job),
-        schedules=tuple(job.get("schedules", ())),
-        timezone=job["timezone"],
-        description=job.get("description", ""),
-        tags=tuple(job.get("tags", ())),
-        queue=job.get("queue", "default"),
-        enabled=base not in manifest.disabled,
-        is_chained="after" in job,
-    )
-
-
-def job_entry(picture: Picture, name: str, known: About, wrong: Mapping[str, str]) -> dict[str, Any]:
-    """A job on the screen Now.  `wrong`: `failing` or `late`, by job."""
+def job_entry(picture: Picture, name: str, wrong: str) -> dict[str, Any]:
+    """A job on the screen Now.  `wrong`: `failing`, `late` or nothing."""
+    known = picture.known(name)
     rows = sorted(picture.newest.get(name, {}).values(), key=lambda row: place_of(row.fire))[-EACH:]
-    over = [row for row in rows if row.state == "over"]
-    running = sum(row.fire.job == name for row in picture.running)
-    pause, next_at = picture.pauses.get(name), picture.coming.of(name.partition("/")[0])
-    watermark = picture.watermarks.by_job.get(name)
-    has_ended = bool(known.schedule) and known.enabled and next_at is None and not known.is_chained
-    states = [
-        f"running {running}" if running > 1 else "running" if running else "",
-        "paused" if pause else "",
-        "" if known.enabled else "disabled",
-        "ended" if has_ended else "",
-        wrong.get(name, ""),
-    ]
+    over, base = [row for row in rows if row.state == "over"], name.partition("/")[0]
+    watermark, disabled = picture.watermarks.by_job.get(name), picture.manifest and picture.manifest.disabled
+    status = JobStatus(
+        name=name,
+        canonical=known,
+        enabled=base not in (disabled or ()),
+        next_at=picture.coming.of(base),
+        pause=picture.pauses.get(name),
+        running=sum(row.fire.job == name for row in picture.running),
+        last=over[-1] if over else None,
+        at_boot=picture.coming.fires_at_boot(base),
+    )
     return {
-        "schedule": known.schedule,
-        "next_due_at": iso(next_at),
-        "enabled": known.enabled,
-        "paused": pause_record(pause) if pause else None,
-        "running": running,
-        "state": ", ".join(filter(None, states)),
-        "last": last_record(over[-1]) if over else None,
+        "schedule": schedule_text(known) if known else "",
+        "next_due_at": iso(status.next_at),
+        "enabled": status.enabled,
+        "paused": pause_record(status.pause) if status.pause else None,
+        "running": status.running,
+        "state": ", ".join(filter(None, (job_state(status), wrong))),
+        "last": last_record(status.last) if status.last else None,
         "succeeded_at": iso(watermark.succeeded_at) if watermark else None,
         "spark": "".join(map(_letter, rows)),
-        "queue": known.queue,
+        "queue": known.get("queue", "default") if known else None,
         **_percentiles(over),
     }
 
 
-def job_details(name: str, known: About) -> dict[str, Any]:
+def job_details(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **names_record(name),
         "name": name,
-        "description": known.description,
-        "tags": [*known.tags],
-        "schedules": [*known.schedules],
-        "timezone": known.timezone,
+        "description": known.get("description", ""),
+        "tags": known.get("tags", []),
+        "schedules": known.get("schedules", []),
+        "timezone": known.get("timezone", "UTC"),
     }
 
 
@@ -110,7 +75,7 @@ def _percentiles(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _took_s(row: Row) -> float | None:
-    """Without attempts, the duration of the last one."""
+    """For a row without attempts, the duration of the last one."""
     if row.attempts or not row.attempt or not row.claimed_at or not row.over_at:
         return took_s(row)
     return (row.over_at - row.claimed_at).total_seconds()
@@ -131,8 +96,8 @@ def fire_entry(row: Row) -> dict[str, Any]:
 
 def _late_ms(row: Row) -> int | None:
     """How long after it was due the first attempt started; None: it did not start."""
-    started_at = row.attempts[0].started_at if row.attempts else row.claimed_at if row.attempt else None
-    return round((started_at - row.fire.due_at).total_seconds() * 1000) if started_at else None
+    first_at = started_at(row)
+    return round((first_at - row.fire.due_at).total_seconds() * 1000) if first_at else None
 
 
 def mark(row: Row, reason_max: int) -> dict[str, Any]:

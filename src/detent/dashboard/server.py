@@ -84,7 +84,7 @@ def build(source: Source, options: Options, address: Address, env: Mapping[str, 
 
 
 class Dashboard:
-    """A dashboard that listens, and is not served yet."""
+    """A dashboard.  It listens at once, and answers after `serve` or `start`."""
 
     def __init__(self, source: Source, options: Options, env: Mapping[str, str]) -> None:
         address = parse_listen(options.listen)
@@ -97,13 +97,12 @@ class Dashboard:
             raise UsageError(f"cannot listen on {address}: {error.strerror}{advice}") from None
         self.address = address._replace(port=self._socket.getsockname()[1])
         try:
-            self._app = build(source, options, self.address, env)
+            app = build(source, options, self.address, env)
         except UsageError:
             self._socket.close()
             raise
-        self._emit = source.emit
-        self._thread: threading.Thread | None = None
-        self._server: Server | None = None
+        self._emit, self._server = source.emit, _new_server(app)
+        self._thread = threading.Thread(target=self._run, name="detent-dashboard", daemon=True)
 
     @property
     def url(self) -> str:
@@ -112,40 +111,35 @@ class Dashboard:
     def serve(self) -> None:
         """Serve until a signal ends it."""
         self._emit("dashboard-started", url=self.url)
-        self._server = self._new_server()
         with suppress(KeyboardInterrupt):  # uvicorn has shut down, and raises the signal again
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+            self._run()
 
     def start(self) -> None:
         """Serve in a thread; `stop` ends it."""
-        self._server = self._new_server()
-        self._thread = threading.Thread(target=self._serve_in_thread, name="detent-dashboard", daemon=True)
         self._thread.start()
         self._emit("dashboard-started", url=self.url)
 
     def stop(self) -> None:
-        if self._server and self._thread:
-            self._server.should_exit = True
-            self._thread.join(STOP_S * 2)
+        self._server.should_exit = True
+        self._thread.join(STOP_S * 2)
 
-    def _serve_in_thread(self) -> None:
-        if self._server:
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
 
-    def _new_server(self) -> Server:
-        from uvicorn import Config, Server
 
-        return Server(
-            Config(
-                self._app,
-                log_level="critical",
-                access_log=False,
-                proxy_headers=False,  # the address of the peer decides whether a proxy is trusted
-                server_header=False,
-                lifespan="off",
-                ws="none",
-                timeout_keep_alive=KEEP_ALIVE_S,
-                limit_concurrency=CONNECTIONS_MAX,
-                timeout_graceful_shutdown=STOP_S,
-            )
-        )
+def _new_server(app: ASGIApp) -> Server:
+    from uvicorn import Config, Server
+
+    config = Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,  # the address of the peer decides whether a proxy is trusted
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    return Server(config)

@@ -1,7 +1,5 @@
 """Answers that several clients share for a moment: the load of the store must not grow with their number."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,15 +1,14 @@
 """Puts the dashboard together: its routes, and the gate before them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
+from starlette.types import ASGIApp
 
 from detent.dashboard.acting import Acting
 from detent.dashboard.auth import Who
@@ -20,9 +19,6 @@ from detent.dashboard.reading import Reading
 from detent.dashboard.shared import Shared
 from detent.dashboard.source import Source, in_thread
 from detent.observe.metrics.store_wide import render_store
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 SCREENS = ("/", "/jobs", "/jobs/{name:path}", "/fires", "/fires/{key:path}", "/queues", "/queues/{name:path}",
            "/nodes", "/audit")  # fmt: skip
@@ -63,7 +59,7 @@ def routes(observer: Observer) -> list[Route]:
         read["/metrics"] = metrics
     return [
         *(Route(path, handler, methods=["GET"]) for path, handler in read.items()),
-        *(Route(path, acting.route(action), methods=["POST"]) for path, action in operate.items()),
+        *(Route(path, partial(acting.handle, action), methods=["POST"]) for path, action in operate.items()),
         *(Route(path, handler, methods=["GET"]) for path, handler in last.items()),
     ]
 
@@ -86,6 +82,5 @@ def _metrics_route(source: Source) -> Handler | None:
 
 
 def site(source: Source, who: Who, hosts: Collection[str] = ()) -> ASGIApp:
-    """The ASGI app."""
     router = Router(routes=routes(Observer(source)), redirect_slashes=False)
     return Gate(GZipMiddleware(router, minimum_size=PACKED_MIN), who, hosts, source.emit)

@@ -1,21 +1,17 @@
 """What a dashboard shows: one store, with the manifests and the apps in code that are known."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
+from detent.app.app import Detent
 from detent.events import Emit
 from detent.manifest.check import Manifest
 from detent.messages.masking import Mask
 from detent.stores.base import Store
 from detent.views.context import Context
-
-if TYPE_CHECKING:
-    from detent.app.app import Detent
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -5,8 +5,6 @@ follow in steps, because one call must not read much.  Minutes older than an hou
 hour.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -30,7 +28,7 @@ class Tallies:
         self._wanted_s = 0
 
     def want(self, window_s: int) -> None:
-        """Read this much of the past, too."""
+        """Extend the part of the past that is read."""
         self._wanted_s = max(self._wanted_s, window_s)
 
     def missing(self, now: datetime) -> tuple[datetime, datetime] | None:

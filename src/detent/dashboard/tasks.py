@@ -1,25 +1,20 @@
 """The tasks of apps in code: which of them a job or a queue can run with arguments of the user."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from detent.app.app import Detent
 from detent.app.queue.arguments import ArgumentsError, read_arguments
+from detent.app.queue.options import PushOptions
+from detent.app.queue.tasks import Push as Pushing
+from detent.app.queue.tasks import TaskFunction
 from detent.dashboard.gate import Refusal
 from detent.dashboard.source import Source
 from detent.model import Call, Job, Push
 from detent.stores.base import app_of
 from detent.text import quote
 
-if TYPE_CHECKING:
-    from detent.app.app import Detent
-    from detent.app.queue.options import PushOptions
-    from detent.app.queue.tasks import Push as Pushing
-    from detent.app.queue.tasks import TaskFunction
-
-    Task = TaskFunction[..., Any, Any]
-
+Task = TaskFunction[..., Any, Any]
 TASKS_MAX = 200
 
 
@@ -84,7 +79,7 @@ def _pushing(task: Task, job: Job | None) -> Pushing[..., Any]:
         return task
     work = job.work
     given = {"queue": work.queue, "priority": work.priority, "expires": work.expires_s}
-    return task.options(**cast("PushOptions", {name: value for name, value in given.items() if value}))
+    return task.options(**cast(PushOptions, {name: value for name, value in given.items() if value}))
 
 
 def masked_arguments(source: Source, name: str, arguments: Any) -> Any:

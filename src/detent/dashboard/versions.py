@@ -4,9 +4,8 @@ The fields in `KEYED` are objects whose entries change one by one; every other f
 Each field and each entry has the number of the version in which it last changed.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from typing import Any
 
 KEYED = ("jobs", "marks", "buckets")
@@ -14,6 +13,7 @@ GONE_MAX = 5_000  # removed entries that are remembered; older clients get the w
 ENCODED_MAX = 8  # texts of one version that are kept: most clients have the version before it
 DIGITS_MAX = 16  # of the number of a version
 Document = dict[str, Any]
+Part = tuple[str, str]  # a field and the key of its entry; "" for a field that is not in `KEYED`
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -21,9 +21,8 @@ class Versions:
     def __init__(self, name: str) -> None:
         """`name` is unique among the processes and documents that a client may have seen."""
         self._name, self._number = name, 0
-        self._fields: dict[str, tuple[int, Any]] = {}
-        self._entries: dict[str, dict[str, tuple[int, Any]]] = {name: {} for name in KEYED}
-        self._gone: dict[tuple[str, str], int] = {}
+        self._parts: dict[Part, tuple[int, Any]] = {}
+        self._gone: dict[Part, int] = {}
         self._floor = 0  # deltas from before this version are no longer known
         self._encoded: dict[int | None, str] = {}
 
@@ -33,32 +32,22 @@ class Versions:
 
     def take(self, document: Document) -> bool:
         """Make this the newest version; False if nothing changed."""
-        number = self._number + 1
-        changed = False
-        for field, value in document.items():
-            is_new = field not in self._fields or self._fields[field][1] != value
-            if field not in KEYED and is_new:
-                self._fields[field], changed = (number, value), True
-        for field in KEYED:
-            changed |= self._take_entries(field, document[field], number)
-        if changed or not self._number:
-            self._number = number
-            self._encoded.clear()
-        return changed
-
-    def _take_entries(self, field: str, new: dict[str, Any], number: int) -> bool:
-        entries, changed = self._entries[field], False
-        for key, value in new.items():
-            if key not in entries or entries[key][1] != value:
-                entries[key], changed = (number, value), True
-                self._gone.pop((field, key), None)
-        for key in [key for key in entries if key not in new]:
-            del entries[key]
-            self._gone[field, key], changed = number, True
+        number, parts, new = self._number + 1, self._parts, dict(_parts_of(document))
+        changed = {part: one for part, one in new.items() if part not in parts or parts[part][1] != one}
+        gone = parts.keys() - new.keys()
+        for part, value in changed.items():
+            parts[part] = number, value
+            self._gone.pop(part, None)
+        for part in gone:
+            del parts[part]
+            self._gone[part] = number
         if len(self._gone) > GONE_MAX:
             self._gone.clear()
             self._floor = number
-        return changed
+        if changed or gone:
+            self._number = number
+            self._encoded.clear()
+        return bool(changed or gone)
 
     def since(self, version: str | None) -> str:
         """The document as JSON: what changed since the version, or all of it if the version is not known."""
@@ -66,7 +55,7 @@ class Versions:
         if start not in self._encoded:
             if len(self._encoded) >= ENCODED_MAX:
                 self._encoded.clear()
-            self._encoded[start] = _encode(self._whole() if start is None else self._delta(start))
+            self._encoded[start] = _encode(self._document(start))
         return self._encoded[start]
 
     def _known(self, version: str) -> int | None:
@@ -76,17 +65,23 @@ class Versions:
             return None
         return int(text) if max(1, self._floor) <= int(text) <= self._number else None
 
-    def _whole(self) -> Document:
-        fields = {field: value for field, (_, value) in self._fields.items()}
-        keyed = {field: {key: value for key, (_, value) in self._entries[field].items()} for field in KEYED}
-        return {"version": self.version, "since": None, **fields, **keyed}
-
-    def _delta(self, start: int) -> Document:
-        found: Document = {"version": self.version, "since": f"{self._name}.{start}"}
-        found |= {field: value for field, (number, value) in self._fields.items() if number > start}
-        for field in KEYED:
-            entries = {key: value for key, (number, value) in self._entries[field].items() if number > start}
-            gone = [key for (of, key), number in self._gone.items() if of == field and number > start]
-            entries |= dict.fromkeys(gone)
-            found |= {field: entries} if entries else {}
+    def _document(self, start: int | None) -> Document:
+        since = None if start is None else f"{self._name}.{start}"
+        found: Document = {"version": self.version, "since": since}
+        found |= {field: {} for field in KEYED if start is None}
+        newer = [(part, value) for part, (number, value) in self._parts.items() if number > (start or 0)]
+        gone = [(part, None) for part, number in self._gone.items() if start and number > start]
+        for (field, key), value in [*newer, *gone]:
+            if field in KEYED:
+                found.setdefault(field, {})[key] = value
+            else:
+                found[field] = value
         return found
+
+
+def _parts_of(document: Document) -> Iterator[tuple[Part, Any]]:
+    for field, value in document.items():
+        if field in KEYED:
+            yield from (((field, key), one) for key, one in value.items())
+        else:
+            yield (field, ""), value

@@ -29,6 +29,16 @@ class Converted(NamedTuple):
     sources: tuple[str, ...] = ()  # for each job, its original text for a comment
 
 
+class LocalContext(NamedTuple):
+    """The properties of the machine that a file depends on."""
+
+    timezone: str = "UTC"
+    app: str = APP
+    homes: Mapping[str, str] = {}  # of users, for a crontab; "" is the user of the node
+    variables: Mapping[str, str] = {}  # of the environment, for a cronlock file
+    answers: Callable[[str], bool] = lambda address: False  # whether a Redis answers at an address
+
+
 def slug(text: str, length: int) -> str:
     """Convert a text to a job's name: lower-case letters, digits and hyphens, cut after a word."""
     words = [word for word in re.split("[^a-z0-9]+", text.lower()) if word]

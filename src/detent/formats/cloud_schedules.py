@@ -14,15 +14,8 @@ from math import gcd
 from typing import NamedTuple, TypeVar
 
 from detent.errors import UsageError
+from detent.schedules import host_fields
 from detent.schedules.cronfields import Field
-from detent.schedules.host_fields import (
-    HOUR_S,
-    REBOOT_UNSUPPORTED,
-    check_whole_minutes,
-    minutes_of_period,
-    shift_minutes,
-    shifts_of,
-)
 from detent.schedules.timetable import Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import Window
@@ -58,19 +51,19 @@ def render(
     """Render a schedule, or raise a `UsageError` if it is not supported."""
     match instants:
         case WallClock():
-            check_whole_minutes(0, instants.pattern.fields.second.mask)
+            host_fields.check_whole_minutes(0, instants.pattern.fields.second.mask)
             if times := _hourly_times(instants):
                 return [in_utc(times)]
             around = times_around_changes(instants)
             return [*in_zone(instants), *([in_utc(around)] if around else [])]
         case Every():
-            check_whole_minutes(instants.period_s)
+            host_fields.check_whole_minutes(instants.period_s)
             return [in_utc(_period_times(instants.period_s))]
         case Once():
-            check_whole_minutes(instants.at)
+            host_fields.check_whole_minutes(instants.at)
             shown = datetime.fromtimestamp(instants.at, UTC)
             return [in_utc(UtcTimes(1 << shown.minute, 1 << shown.hour, 1 << shown.day, 1 << shown.month))]
-    raise UsageError(REBOOT_UNSUPPORTED)
+    raise UsageError(host_fields.REBOOT_UNSUPPORTED)
 
 
 def _hourly_times(clock: WallClock) -> UtcTimes | None:
@@ -84,7 +77,7 @@ def _hourly_times(clock: WallClock) -> UtcTimes | None:
     )
     if not all(is_whole(field, mask) for field, mask in others):
         return None
-    return UtcTimes(shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
+    return UtcTimes(host_fields.shift_minutes(fields.minute.mask, clock.zone.name, "UTC"))
 
 
 def is_whole(field: Field, mask: int) -> bool:
@@ -104,9 +97,9 @@ def times_around_changes(clock: WallClock) -> UtcTimes | None:
 
 
 def _instants_near_changes(clock: WallClock) -> Iterator[int]:
-    for change_at, size_s in shifts_of(clock.zone.name):
-        reach_s = max(size_s, HOUR_S)
-        is_odd = size_s % HOUR_S != 0 or _contains_midnight(clock.zone.window(change_at))
+    for change_at, size_s in host_fields.shifts_of(clock.zone.name):
+        reach_s = max(size_s, host_fields.HOUR_S)
+        is_odd = size_s % host_fields.HOUR_S != 0 or _contains_midnight(clock.zone.window(change_at))
         until = change_at + (DAY_S if is_odd else reach_s)
         at = clock.next(change_at - reach_s - 1)
         while at is not None and at <= until:
@@ -122,7 +115,7 @@ def _contains_midnight(window: Window) -> bool:
 
 def _period_times(period_s: int) -> UtcTimes:
     """Return the multiples of a period since 1970; exact if it divides a day into hours, or an hour."""
-    if period_s % HOUR_S == 0:
-        step = gcd(period_s // HOUR_S, 24)
+    if period_s % host_fields.HOUR_S == 0:
+        step = gcd(period_s // host_fields.HOUR_S, 24)
         return UtcTimes(1, sum(1 << hour for hour in range(0, 24, step)))
-    return UtcTimes(minutes_of_period(period_s))
+    return UtcTimes(host_fields.minutes_of_period(period_s))

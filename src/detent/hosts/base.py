@@ -16,8 +16,6 @@ A host is a package of this folder with `host.OPTIONS` and `host.open_host(Setti
 `testing.check_host`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,14 +1,11 @@
 """The hosts by name, and their command-line options."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from detent.hosts.base import Host, Option, Settings
 
 HOSTS = ("crontab", "systemd", "kubernetes", "eventbridge")
-
 REMOTE = ("kubernetes", "eventbridge")  # their triggers do not run on this machine
 
 

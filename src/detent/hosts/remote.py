@@ -4,8 +4,6 @@ Every trigger uses the shared store of the fleet, whatever `concurrency_scope` i
 are refused.  Others may be able to read a spec there, so it contains no password and no secret.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

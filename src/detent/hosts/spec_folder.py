@@ -4,8 +4,6 @@ A spec file has no mark.  It is managed if the host has a marked resource that t
 foreign, and a conflict only if its content differs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -15,11 +15,10 @@ from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
 from detent.errors import UsageError
-from detent.formats.base import FOREIGN, Converted, app_name
-from detent.formats.cronlock.convert import LocalContext as CronlockContext
+from detent.formats.base import FOREIGN, Converted, LocalContext, app_name
 from detent.formats.cronlock.convert import convert_cronlock, is_cronlock
 from detent.formats.crontab.convert import Form, guess_form, looks_like_crontab
-from detent.formats.crontab.jobs import File, LocalContext, convert_crontabs
+from detent.formats.crontab.jobs import File, convert_crontabs
 from detent.loading.files import PARSERS, STDIN, read_document, read_text
 from detent.manifest.problems import ManifestError, Problem
 from detent.schedules.zones import open_zone
@@ -124,7 +123,7 @@ def _convert_cronlock(
     path: Path, document: Any, lines: Mapping[str, int], env: Mapping[str, str]
 ) -> Converted:
     timezone, warnings = local_timezone(env)
-    here = CronlockContext(timezone, env, app_name(path.stem), answers=_is_redis)
+    here = LocalContext(timezone, app_name(path.stem), variables=env, answers=_is_redis)
     converted = convert_cronlock(document, lines, here)
     return converted._replace(warnings=warnings + converted.warnings)
 
@@ -163,7 +162,7 @@ def _crontab(path: Path, env: Mapping[str, str]) -> Converted:
         files.append(File(text, form, name))
         warnings += [Problem("", doubt, code=FOREIGN, file=name)] if doubt else []
     timezone, zone_warnings = local_timezone(env)
-    converted = convert_crontabs(files, LocalContext(timezone, _homes(env), _crontab_app(parts)))
+    converted = convert_crontabs(files, LocalContext(timezone, _crontab_app(parts), _homes(env)))
     return converted._replace(warnings=(*zone_warnings, *warnings, *converted.warnings))
 
 

@@ -7,7 +7,7 @@ secret; `{{name}}` in a title or body is a value of the fire.
 import re
 from typing import Any, NamedTuple
 
-from detent.manifest.placeholders import OPEN, fill_in, names_in, placeholder_fault, split_text
+from detent.manifest.placeholders import OPEN, fill_in, names_in, split_text
 from detent.manifest.webhooks import NAMES as HOOK_NAMES
 from detent.manifest.webhooks import values_of
 from detent.model import Alert, Fire
@@ -47,10 +47,6 @@ def address_fault(address: str) -> tuple[str, str]:
     if address.endswith("://") or re.search(r"\s", "".join(plain)):
         return f"the {service} address is empty or has spaces", "percent-encode spaces as %20"
     return "", ""
-
-
-def text_fault(text: str) -> tuple[str, str]:
-    return placeholder_fault(text, NAMES)
 
 
 def make_alert(hook: str | dict[str, Any], dashboard_url: str = "") -> Alert:

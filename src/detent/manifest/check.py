@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from detent.manifest.canonical import canonical_job, job_text, machine_document, manifest_text
 from detent.manifest.fields import JOB, LIMITS, MACHINE, MANIFEST
-from detent.manifest.jobs import JobMaker, JobSettings, model_fields
+from detent.manifest.jobs import JobMaker, model_fields
 from detent.manifest.problems import INVALID, Findings, Problem
 from detent.manifest.rules import apply_defaults, check_rules
 from detent.model import Job
@@ -83,7 +83,10 @@ def check_manifest(
     own = _machine_of(clean)
     node = NodeSettings() if findings.found else NodeSettings(**model_fields({**machine.node, **own.node}))
     url = own.dashboard_url or machine.dashboard_url
-    reader = _Jobs(version, clean, JobSettings(node.grace_s, url), findings)
+    # An invalid app was already reported; the jobs can still be checked under another name.
+    app = clean.get("app") if type(clean.get("app")) is str else "app"
+    maker = JobMaker(app, version, findings, grace_s=node.grace_s, dashboard_url=url)
+    reader = _Jobs(version, clean.get("defaults"), maker, findings)
     if "jobs" in document:
         reader.read(document["jobs"], jobs_min)
     findings.raise_problems()
@@ -123,16 +126,9 @@ def _version(document: Any, lines: Mapping[str, int]) -> int:
 class _Jobs:
     """Checks the list of jobs, one job after the other."""
 
-    def __init__(
-        self, version: int, top: Mapping[str, Any], settings: JobSettings, findings: Findings
-    ) -> None:
-        app = top.get("app")
-        defaults = top.get("defaults")
-        self._version = version
+    def __init__(self, version: int, defaults: Any, maker: JobMaker, findings: Findings) -> None:
+        self._version, self._maker, self._findings = version, maker, findings
         self._defaults: Mapping[str, Any] = defaults if type(defaults) is dict else {}
-        self._findings = findings
-        # An invalid app was already reported; the jobs can still be checked under another name.
-        self._maker = JobMaker(app if type(app) is str else "app", version, settings, findings)
         self._names: dict[str, int] = {}
         self._after: dict[str, list[str]] = {}
         self.jobs: list[Job] = []

@@ -112,12 +112,13 @@ def _mapping_fault(hook: Any) -> Fault:
 
 
 def _alert_fault(hook: Any) -> Fault:
-    from detent.manifest.alerts import text_fault
+    from detent.manifest.alerts import NAMES
+    from detent.manifest.placeholders import placeholder_fault
 
     if "headers" in hook:
         return "`headers` are for webhooks, and this hook has `to`", "write `url` instead of `to`"
-    faults = [text_fault(hook[name]) for name in ("title", "body") if hook.get(name, INVALID) is not INVALID]
-    return next((fault for fault in faults if fault[0]), OK)
+    texts = [hook[name] for name in ("title", "body") if hook.get(name, INVALID) is not INVALID]
+    return next((fault for text in texts if (fault := placeholder_fault(text, NAMES))[0]), OK)
 
 
 def _address_fault(address: str) -> Fault:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.errors import UsageError
 from detent.manifest.canonical import revision
@@ -12,7 +12,7 @@ from detent.manifest.rules import address_of, hooks_of
 from detent.model import Call, Command, Job, Policy, Push, Request, Retries, Work
 from detent.rules.alerts import is_repeated
 from detent.rules.pings import END_PINGS, START_PING
-from detent.schedules.timetable import Timetable, combine, never, once, parse_schedule, patterns_of
+from detent.schedules.timetable import Merged, Timetable, combine, once, parse_schedule, patterns_of
 from detent.schedules.zones import open_zone
 from detent.text import quote
 
@@ -22,19 +22,12 @@ NOT_IN_POLICY = ("retries", "concurrency_scope", "dst")  # built on its own; for
 Fields = Mapping[str, Any]
 
 
-class JobSettings(NamedTuple):
-    """What jobs take from the settings of the manifest and the machine."""
-
-    grace_s: float = 0.0
-    dashboard_url: str = ""
-
-
 class JobMaker:
-    def __init__(self, app: str, version: int, settings: JobSettings, findings: Findings) -> None:
-        self._app = app
-        self._version = version
-        self._settings = settings
-        self._findings = findings
+    def __init__(
+        self, app: str, version: int, findings: Findings, *, grace_s: float, dashboard_url: str
+    ) -> None:
+        self._app, self._version, self._findings = app, version, findings
+        self._grace_s, self._dashboard_url = grace_s, dashboard_url
         self._schedules: dict[tuple[str, str, str, str], Timetable] = {}
         self._policies: dict[Policy, Policy] = {}
         self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -43,7 +36,7 @@ class JobMaker:
         work, shell = _work(job), job.get("shell", SHELL)
         own = {name: self._hook(hook, work, shell) for name, hook in hooks_of(job)}
         hooks = own | self._pings(job) or NO_HOOKS
-        policy = _policy(job, tuple(hooks), self._settings.grace_s)
+        policy = _policy(job, tuple(hooks), self._grace_s)
         tags = tuple(job.get("tags", ()))
         return Job(
             name=f"{self._app}.{job['name']}",
@@ -63,7 +56,7 @@ class JobMaker:
         if address_of(hook):
             from detent.manifest.alerts import make_alert  # late, here and below: few jobs have such hooks
 
-            return make_alert(hook, self._settings.dashboard_url)
+            return make_alert(hook, self._dashboard_url)
         if type(hook) is str and hook.startswith(("http://", "https://")):
             return Request(url=hook)
         if type(hook) is dict:
@@ -97,7 +90,7 @@ class JobMaker:
         if "at" in job and job["at"] is not INVALID:
             parts.append(once(job["at"]))
         if not parts and "after" in job and not any(name in job for name in TIME_FIELDS):
-            return never()
+            return Timetable(Merged(()))  # it only runs after other jobs
         whole = [part for part in parts if part is not None]
         return self._bounded(whole, job, path) if whole and len(whole) == len(parts) else None
 

@@ -7,23 +7,9 @@ schema, but it accepts no manifest that does not fit.
 
 from typing import Any
 
+from detent.manifest import shapes
 from detent.manifest.fields import HOOK_MAPPING, JOB, LIMITS, MANIFEST
 from detent.manifest.rules import exclusive_fields
-from detent.manifest.shapes import (
-    Arguments,
-    Boolean,
-    Checked,
-    Choice,
-    Either,
-    Instant,
-    Integer,
-    ListOf,
-    MapOf,
-    Number,
-    Record,
-    Shape,
-    Text,
-)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}  # only the checker sees its value
@@ -68,12 +54,12 @@ def _complete(version: int) -> Schema:
     inner = {
         field.name: {"required": [*field.shape.required]}
         for field in JOB[version].fields
-        if isinstance(field.shape, Record) and field.shape.required
+        if isinstance(field.shape, shapes.Record) and field.shape.required
     }
     return {"allOf": choices, "properties": inner}
 
 
-def _record(record: Record, version: int) -> Schema:
+def _record(record: shapes.Record, version: int) -> Schema:
     properties = {}
     for field in record.fields:
         about = {"description": field.about} if field.about else {}
@@ -88,44 +74,44 @@ def _record(record: Record, version: int) -> Schema:
     return {**made, "required": top} if top else made
 
 
-def _schema(shape: Shape, version: int) -> Schema:
+def _schema(shape: shapes.Shape, version: int) -> Schema:
     match shape:
-        case Integer(low, high):
+        case shapes.Integer(low, high):
             return {"type": "integer", "minimum": low, "maximum": high}
-        case Number(low, high):
+        case shapes.Number(low, high):
             return {"type": "number", "minimum": low, "maximum": high}
-        case Boolean():
+        case shapes.Boolean():
             return {"type": "boolean"}
-        case Choice(words):
+        case shapes.Choice(words):
             return _or_variable({"enum": [*words]}, version)
-        case Text():
+        case shapes.Text():
             return _text(shape, version)
-        case Instant():
+        case shapes.Instant():
             return {"type": "string"}
-        case Arguments():
+        case shapes.Arguments():
             return {"type": ["array", "object"]}
-        case Checked():
+        case shapes.Checked():
             return _schema(shape.shape, version)
-        case Record():
+        case shapes.Record():
             return _record(shape, version)
-        case ListOf():
+        case shapes.ListOf():
             item = _schema(shape.item, version)
             items = {"type": "array", "items": item, "minItems": shape.low, "maxItems": shape.high}
             return {"anyOf": [item, items]} if shape.accepts_single else items
-        case MapOf():
+        case shapes.MapOf():
             return {
                 "type": "object",
                 "additionalProperties": _schema(shape.value, version),
                 "propertyNames": _text(shape.name, version),
                 "maxProperties": shape.high,
             }
-        case Either():
-            shapes = (shape.text, shape.other, shape.mapping)
-            return {"anyOf": [_schema(one, version) for one in shapes if one is not None]}
+        case shapes.Either():
+            forms = (shape.text, shape.other, shape.mapping)
+            return {"anyOf": [_schema(one, version) for one in forms if one is not None]}
     raise AssertionError(f"{type(shape).__name__} has no schema")
 
 
-def _text(shape: Text, version: int) -> Schema:
+def _text(shape: shapes.Text, version: int) -> Schema:
     made: Schema = {"type": "string", "maxLength": shape.high}
     if shape.low:
         made["minLength"] = shape.low

@@ -3,8 +3,6 @@
 If the queue is full, new lines are dropped; their number is logged when there is room again.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
@@ -35,7 +33,7 @@ class BackgroundWriter:
             self._lines.put(line)
 
     def close(self, seconds: float) -> None:
-        """Write the rest, for at most so long."""
+        """Write the remaining lines, but stop after this time."""
         self._lines.put(None)
         self._closing.set()
         self._thread.join(seconds)
@@ -49,7 +47,7 @@ class BackgroundWriter:
                 self._write("".join(line if isinstance(line, str) else f"{line()}\n" for line in lines))
 
     def _next_lines(self) -> list[Line]:
-        """The lines up to a moment after the first one; none at the end."""
+        """Return the lines that arrive shortly after each other; none at the end."""
         lines: list[Line] = []
         while not lines or (len(lines) < WRITE_MAX and not self._lines.empty()):
             line = self._lines.get()

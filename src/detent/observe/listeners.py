@@ -1,10 +1,8 @@
 """Passes events to functions of the user (`@app.on`), each in a thread of its own.
 
-A function that raises, or is slower than the events, disturbs neither the node nor the other functions.  That
-is one warning (`listener-failed`) for each function and each of the two reasons.
+A function that raises, or is slower than the events, disturbs neither the node nor the other functions.  It
+is reported once (`listener-failed`) for each function and each of the two reasons.
 """
-
-from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +41,7 @@ class Listeners:
             thread.offer(event, fields)
 
     def close(self, seconds: float) -> None:
-        """Let the functions handle what waits, for at most so long in all."""
+        """Wait until the functions have handled the waiting events, but at most this time in all."""
         give_up_at = clock.monotonic() + seconds
         for thread in self._threads:
             thread.close()

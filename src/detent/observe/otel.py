@@ -4,8 +4,6 @@ The usual `OTEL_…` variables configure them.  The log messages of the SDK are 
 export of an outage that fails is one warning event.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Mapping

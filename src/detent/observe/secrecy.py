@@ -1,7 +1,5 @@
 """Keeps the secrets of a node out of its log and its store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit

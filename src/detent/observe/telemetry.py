@@ -27,7 +27,7 @@ class TelemetryOptions(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """What a node is wrapped with.  By default, messages only pass on the trace context that they carry."""
+    """What is added to a node.  By default, messages only pass on the trace context that they contain."""
 
     emit: Emit
     watches: tuple[Watch, ...] = ()  # of its store
@@ -108,24 +108,20 @@ def _measured(telemetry: Telemetry, app: str, meters: Sequence[Meter]) -> tuple[
 
 
 def _meter_of_process() -> Meter | None:
-    """Return that of OpenTelemetry if the process has set up its SDK, or that of prometheus_client if it has
-    imported it.  Not both: a program that exports one by the other would have each series twice."""
+    """Return a meter for OpenTelemetry if the process has set up its SDK, else for prometheus_client if it
+    has imported that.  With both, a program that exports one by the other would have each series twice."""
     otel, sdk = sys.modules.get("opentelemetry.metrics"), sys.modules.get("opentelemetry.sdk.metrics")
     if otel and sdk and isinstance(provider := otel.get_meter_provider(), sdk.MeterProvider):
-        return _otel_meter(provider)
-    client = sys.modules.get("prometheus_client")
-    return _prometheus_meter(client.REGISTRY) if client else None
+        from detent.observe.metrics.otlp import OtelMeter
+
+        return _only_meter(OtelMeter, provider)
+    if (client := sys.modules.get("prometheus_client")) is None:
+        return None
+    from detent.observe.metrics.prometheus import PrometheusMeter
+
+    return _only_meter(PrometheusMeter, client.REGISTRY)
 
 
 @lru_cache  # a series can be made only once, and a node may start again
-def _otel_meter(provider: Any) -> Meter:
-    from detent.observe.metrics.otlp import OtelMeter
-
-    return OtelMeter(provider)
-
-
-@lru_cache
-def _prometheus_meter(registry: Any) -> Meter:
-    from detent.observe.metrics.prometheus import PrometheusMeter
-
-    return PrometheusMeter(registry)
+def _only_meter(make: Callable[[Any], Meter], target: Any) -> Meter:
+    return make(target)

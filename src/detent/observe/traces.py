@@ -8,8 +8,6 @@ attempt that ran.
 - A node in a web process adds them to those of its process.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,15 +15,7 @@ from typing import Any
 
 from detent import __version__, clock
 from detent.errors import UsageError
-from detent.messages.trace_context import (
-    VARIABLE,
-    TraceContext,
-    attempt_context,
-    caller_context,
-    carried_trace,
-    fire_context,
-    parse_trace,
-)
+from detent.messages import trace_context
 from detent.model import Claim, Fire, Outcome, Report, Verdict
 from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
 from detent.rules.planning import rfc3339
@@ -45,15 +35,15 @@ class Traces:
 
         self._sampler, self._resource, self._processor = sampler, resource, processor
         self._scope = InstrumentationScope("detent", __version__)
-        self._given = parse_trace(env.get(VARIABLE, ""))
+        self._given = trace_context.parse_trace(env.get(trace_context.VARIABLE, ""))
         self._state = {"TRACESTATE": env["TRACESTATE"]} if self._given and env.get("TRACESTATE") else {}
 
     def of(self, claim: Claim) -> str:
         """Return the `traceparent` of this attempt."""
-        return str(attempt_context(claim, self._context(claim)))
+        return str(trace_context.attempt_context(claim, self._context(claim)))
 
     def variables(self, claim: Claim) -> dict[str, str]:
-        return {VARIABLE: self.of(claim), **self._state}
+        return {trace_context.VARIABLE: self.of(claim), **self._state}
 
     def ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
         """Make the spans of these ends."""
@@ -71,35 +61,35 @@ class Traces:
 
     # Contexts.
 
-    def _parent(self, claim: Claim) -> TraceContext | None:
+    def _parent(self, claim: Claim) -> trace_context.TraceContext | None:
         if claim.fire.origin == "hook":
-            return caller_context(claim.fire, self._given)
-        return parse_trace(carried_trace(claim)) or self._given
+            return trace_context.caller_context(claim.fire, self._given)
+        return trace_context.parse_trace(trace_context.carried_trace(claim)) or self._given
 
-    def _context(self, claim: Claim) -> TraceContext:
+    def _context(self, claim: Claim) -> trace_context.TraceContext:
         from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
         parent = self._parent(claim)
-        context = fire_context(claim.fire, parent)
+        context = trace_context.fire_context(claim.fire, parent)
         within = set_span_in_context(NonRecordingSpan(_span_context(parent))) if parent else None
         decided: Any = self._sampler.should_sample(within, int(context.trace_id, 16), _name(claim.fire))
         return context._replace(flags="01" if decided.decision.is_sampled() else "00")
 
     # Spans.
 
-    def _add_attempt(self, report: Report, outcome: Outcome, fire: TraceContext) -> None:
+    def _add_attempt(self, report: Report, outcome: Outcome, fire: trace_context.TraceContext) -> None:
         claim = report.claim
         about = {"attempt": claim.attempt, "node": claim.node, "fence": claim.fence, "status": report.status}
         self._add(
             f"attempt {claim.attempt}",
-            attempt_context(claim, fire),
+            trace_context.attempt_context(claim, fire),
             parent=_span_context(fire),
             outcome=outcome,
             attributes=_attributes(claim.fire, about | _about(outcome)),
             took_s=report.took_s,
         )
 
-    def _add_fire(self, report: Report, outcome: Outcome, context: TraceContext) -> None:
+    def _add_fire(self, report: Report, outcome: Outcome, context: trace_context.TraceContext) -> None:
         from opentelemetry.trace import Link, SpanKind
 
         claim, fire, parent = report.claim, report.claim.fire, self._parent(report.claim)
@@ -117,7 +107,9 @@ class Traces:
             kind=SpanKind.CONSUMER if is_message else SpanKind.INTERNAL,
         )
 
-    def _add(self, name: str, context: TraceContext, *, outcome: Outcome, took_s: float, **more: Any) -> None:
+    def _add(
+        self, name: str, context: trace_context.TraceContext, *, outcome: Outcome, took_s: float, **more: Any
+    ) -> None:
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Status, StatusCode
 
@@ -174,7 +166,7 @@ class ProcessTraces:
 
     def of(self, claim: Claim) -> str:
         traces = _traces_of_process()
-        return traces.of(claim) if traces else carried_trace(claim)
+        return traces.of(claim) if traces else trace_context.carried_trace(claim)
 
     def ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
         try:
@@ -237,7 +229,7 @@ def _attributes(fire: Fire, about: Mapping[str, Any]) -> dict[str, Any]:
     return {f"detent.{name}": value for name, value in everything.items() if value is not None}
 
 
-def _span_context(context: TraceContext) -> Any:
+def _span_context(context: trace_context.TraceContext) -> Any:
     from opentelemetry.trace import SpanContext, TraceFlags
 
     ids = int(context.trace_id, 16), int(context.span_id, 16)

@@ -1,7 +1,5 @@
 """Wraps a store for metrics and traces: how long its calls took, what they granted, what they ended."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast

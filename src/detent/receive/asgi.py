@@ -1,15 +1,11 @@
 """The receiver as an ASGI app: alone, mounted below a path, or around another app."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.receive.messages import Incoming, Reply, gather, requote
-
-if TYPE_CHECKING:
-    from detent.receive.receiver import Receiver
+from detent.receive.receiver import Receiver
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -11,8 +11,6 @@ If the function fails, the fire may be sent again at once.  If its process is ki
 again when its lease ends.  If finished work cannot be recorded, the caller still gets the success.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

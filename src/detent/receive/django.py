@@ -4,19 +4,14 @@ The views are exempt from CSRF checks, because no browser sends fires, and from 
 fire is recorded after its work.  A job that needs a transaction opens its own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.receive.asgi import target_of
 from detent.receive.exchange import awaited
-from detent.receive.receiver import MANIFEST_PATH
+from detent.receive.receiver import MANIFEST_PATH, Receiver
 from detent.receive.wsgi import incoming_of
-
-if TYPE_CHECKING:
-    from detent.receive.receiver import Receiver
 
 
 def urlpatterns(receiver: Receiver) -> list[Any]:

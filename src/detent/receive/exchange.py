@@ -4,8 +4,6 @@ The pipeline is a coroutine.  It gives each step that takes time to a `Perform`.
 so the coroutine never suspends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
@@ -26,7 +24,7 @@ RunAsync = Callable[[Awaitable[Any]], Any]
 
 
 def on_thread(run_async: RunAsync) -> Perform:
-    """Return what carries out steps on this thread."""
+    """Return a function that runs steps on this thread."""
 
     async def perform(step: Step) -> Any:
         value = step.call()
@@ -36,7 +34,7 @@ def on_thread(run_async: RunAsync) -> Perform:
 
 
 async def on_loop(step: Step) -> Any:
-    """Carry out a step on this event loop; a blocking one runs on another thread."""
+    """Run a step on this event loop; a blocking one runs on another thread."""
     value = step.call() if step.is_async else await asyncio.to_thread(step.call)
     return await value if inspect.isawaitable(value) else value
 

@@ -1,7 +1,5 @@
 """The fire that a job's function receives, read from the headers of its request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import datetime

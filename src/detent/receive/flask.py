@@ -1,14 +1,9 @@
 """The receiver as a Flask blueprint: jobs run in the app's context, like views."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from detent.receive.receiver import MANIFEST_PATH
+from detent.receive.receiver import MANIFEST_PATH, Receiver
 from detent.receive.wsgi import incoming_of
-
-if TYPE_CHECKING:
-    from detent.receive.receiver import Receiver
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -4,8 +4,6 @@ The manifest checker checks each job where it is declared, so the served manifes
 references to secrets, never a secret.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A refusal is a JSON reply with the name of the error and a message; it never con
 tells the caller what to do: `2xx` done, `4xx` give up, `5xx` try again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple

@@ -4,8 +4,6 @@ The caller signed the path it sent.  A proxy or a mount point may have changed t
 the job's URL in the manifest is accepted too.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence
@@ -41,20 +39,16 @@ class Verifier:
             )
         _, mark, query = incoming.target.partition("?")
         declared = f"{self._base_path}{below}{mark}{query}"
+        header, secrets = incoming.headers.get("x-cron-signature"), list(found.values())
+        message = SignedRequest(incoming.method, incoming.target, incoming.body or b"", identity)
         try:
-            index = self._verify(incoming, incoming.target, identity, list(found.values()))
+            index = verify(header, message, secrets, clock.now(), self._window_s)
         except SignatureMismatch:
             if declared == incoming.target:
                 raise
-            index = self._verify(incoming, declared, identity, list(found.values()))
+            message = message._replace(path=declared)
+            index = verify(header, message, secrets, clock.now(), self._window_s)
         return list(found)[index]
-
-    def _verify(
-        self, incoming: Incoming, target: str, identity: Identity | None, secrets: Sequence[Secret]
-    ) -> int:
-        message = SignedRequest(incoming.method, target, incoming.body or b"", identity)
-        header = incoming.headers.get("x-cron-signature")
-        return verify(header, message, secrets, clock.now(), self._window_s)
 
     def _secrets(self) -> dict[int, Secret]:
         """Resolve the secrets for each request, so that a rotated secret counts at once.  Each warning is

@@ -1,15 +1,11 @@
 """The receiver as a WSGI app: alone, mounted below a path, or around another app."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent.receive.messages import Incoming, decode, requote
-
-if TYPE_CHECKING:
-    from detent.receive.receiver import Receiver
+from detent.receive.receiver import Receiver
 
 Environ = dict[str, Any]
 WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]

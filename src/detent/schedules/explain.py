@@ -14,22 +14,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from detent.model import Schedule
+from detent.schedules import timetable
 from detent.schedules.cron import AT_SECOND_0, Fields
 from detent.schedules.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, Field, Range
 from detent.schedules.host_fields import bits
-from detent.schedules.timetable import (
-    AT_BOOT,
-    AtBoot,
-    Bounded,
-    Every,
-    Instants,
-    Merged,
-    Once,
-    Timetable,
-    floor,
-    parts_of,
-    period_text,
-)
 from detent.schedules.wallclock import WallClock
 from detent.schedules.yeardays import DayRule, days_of_month
 from detent.schedules.zones import DAY_S, Zone
@@ -74,19 +62,23 @@ class Reading(NamedTuple):
 
 
 def explain(schedule: Schedule, instant: datetime) -> tuple[Answer, ...]:
-    return tuple(_answers(schedule.instants, floor(instant))) if isinstance(schedule, Timetable) else ()
+    return (
+        tuple(_answers(schedule.instants, timetable.floor(instant)))
+        if isinstance(schedule, timetable.Timetable)
+        else ()
+    )
 
 
-def _answers(instants: Instants, at: int) -> Iterator[Answer]:
+def _answers(instants: timetable.Instants, at: int) -> Iterator[Answer]:
     is_due = instants.next(at - 1) == at
     match instants:
-        case Bounded() if at < instants.first:
+        case timetable.Bounded() if at < instants.first:
             yield Answer("starts_at", False, detail=f"the job starts at {_utc(instants.first)}")
-        case Bounded() if at > instants.last:
+        case timetable.Bounded() if at > instants.last:
             yield Answer("ends_at", False, detail=f"the job ended at {_utc(instants.last)}")
-        case Bounded():
+        case timetable.Bounded():
             yield from _answers(instants.part, at)
-        case Merged():
+        case timetable.Merged():
             for part in instants.parts:
                 yield from _answers(part, at)
         case WallClock():
@@ -95,14 +87,14 @@ def _answers(instants: Instants, at: int) -> Iterator[Answer]:
             yield Answer(text_of(instants), is_due, detail="" if is_due else _why_not_due(instants, at))
 
 
-def _why_not_due(instants: Instants, at: int) -> str:
+def _why_not_due(instants: timetable.Instants, at: int) -> str:
     match instants:
-        case Every():
+        case timetable.Every():
             late_s = at % instants.period_s
             return f"it counts from 1970-01-01T00:00:00Z; this is {late_s} s after one of its instants"
-        case Once():
+        case timetable.Once():
             return f"it is due only once, at {_utc(instants.at)}"
-        case AtBoot():
+        case timetable.AtBoot():
             return "it is due only when its host has booted"
     return "it has no such time"
 
@@ -122,7 +114,7 @@ def _wall_clock(clock: WallClock, at: int, is_due: bool) -> Answer:
 
 def read_wall_clock(shown: datetime, zone: Zone) -> Reading:
     """Return when the wall clock of the zone shows this local time."""
-    local = floor(shown.replace(tzinfo=UTC))
+    local = timetable.floor(shown.replace(tzinfo=UTC))
     found, at, gap = [], local - FAR_S, None
     while at < local + FAR_S:
         window = zone.window(at)
@@ -138,12 +130,14 @@ def read_wall_clock(shown: datetime, zone: Zone) -> Reading:
 
 def explain_skipped(schedule: Schedule, shown: datetime, resumes_at: datetime) -> tuple[Answer, ...]:
     """Return one answer per expression about a local time that was skipped."""
-    if not isinstance(schedule, Timetable):
+    if not isinstance(schedule, timetable.Timetable):
         return ()
-    return tuple(_skipped(part, shown, floor(resumes_at)) for part in parts_of(schedule.instants))
+    return tuple(
+        _skipped(part, shown, timetable.floor(resumes_at)) for part in timetable.parts_of(schedule.instants)
+    )
 
 
-def _skipped(part: Instants, shown: datetime, resumes: int) -> Answer:
+def _skipped(part: timetable.Instants, shown: datetime, resumes: int) -> Answer:
     is_due = False
     mismatches: tuple[Mismatch, ...] = ()
     if not isinstance(part, WallClock):
@@ -206,19 +200,19 @@ def _allowed(field: Field) -> str:
     return f"{field.text} (here {listed(shown, 'and')})"
 
 
-def text_of(part: Instants) -> str:
+def text_of(part: timetable.Instants) -> str:
     """Return the expression as its author wrote it."""
     match part:
         case WallClock():
             fields = part.pattern.fields
             shown = fields[1:] if fields.second is AT_SECOND_0 else fields
             return " ".join(field.text for field in shown)
-        case Every():
-            return f"@every {period_text(part.period_s)}"
-        case Once():
+        case timetable.Every():
+            return f"@every {timetable.period_text(part.period_s)}"
+        case timetable.Once():
             return f"at {_utc(part.at)}"
-        case AtBoot():
-            return AT_BOOT
+        case timetable.AtBoot():
+            return timetable.AT_BOOT
     return "its schedule"
 
 

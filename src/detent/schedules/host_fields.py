@@ -138,7 +138,7 @@ def closed_field(mask: int, low: int, high: int) -> str:
     if len(values) > LIST_RUN and len(steps) == 1:
         step = steps.pop()
         return f"{values[0]}-{values[-1]}" + (f"/{step}" if step > 1 else "")
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs(values))
+    return ranges_text(values)
 
 
 def open_field(mask: int, low: int, high: int) -> str:
@@ -171,6 +171,11 @@ def with_days(time: str, fields: Fields) -> str:
 
 def bits(mask: int) -> list[int]:
     return [value for value in range(mask.bit_length()) if mask >> value & 1]
+
+
+def ranges_text(values: list[int]) -> str:
+    """`1-5,7`."""
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs(values))
 
 
 def runs(values: list[int]) -> Iterator[tuple[int, int]]:

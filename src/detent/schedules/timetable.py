@@ -126,11 +126,6 @@ class Bounded(NamedTuple):
 # Parsing.
 
 
-def never() -> Timetable:
-    """Return the schedule of a job that only runs after other jobs."""
-    return Timetable(Merged(()))
-
-
 def parse_schedule(
     text: str, *, timezone: str = "UTC", dst: str = "vixie", version: int = 2, seed: str = ""
 ) -> Timetable:

@@ -7,6 +7,7 @@
 - Day 0 is 1970-01-01, a Thursday.  Weekday 0 is Sunday.
 """
 
+from calendar import isleap
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple, assert_never
@@ -35,12 +36,8 @@ class Year(NamedTuple):
 @lru_cache(maxsize=1024)
 def find_year(number: int) -> Year:
     first = date(number, 1, 1).toordinal() - EPOCH_ORDINAL
-    length = 365 + is_leap(number)
-    return Year(first, first + length, (first + 4) % 7 * 2 + is_leap(number))
-
-
-def is_leap(number: int) -> bool:
-    return number % 4 == 0 and (number % 100 != 0 or number % 400 == 0)
+    length = 365 + isleap(number)
+    return Year(first, first + length, (first + 4) % 7 * 2 + isleap(number))
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,5 @@
 """The manifest and the store that a view is made of."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from detent.errors import UsageError

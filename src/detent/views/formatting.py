@@ -1,7 +1,5 @@
 """Formats instants, durations, text on one line, and the name of the user."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket

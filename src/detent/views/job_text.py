@@ -1,10 +1,8 @@
 """Describes a job of a manifest as text, for `show` and `list`.  Pure."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detent.manifest.alerts import has_secret, service_of
@@ -26,7 +24,7 @@ def canonical_job(manifest: Manifest, name: str) -> dict[str, Any]:
     return document
 
 
-def schedule_text(job: dict[str, Any]) -> str:
+def schedule_text(job: Mapping[str, Any]) -> str:
     """`0 2 * * *, @hourly Europe/Berlin`."""
     times = [*job.get("schedules", ()), *([f"at {job['at']}"] if "at" in job else [])]
     times += [f"after {listed(job['after'])}"] if "after" in job else []

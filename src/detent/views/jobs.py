@@ -1,7 +1,6 @@
 """Describes a job with its next and last fire and its state."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from detent.views.pauses import Pause, pause_record
 
 class JobStatus(NamedTuple):
     name: str
-    canonical: dict[str, Any]
+    canonical: Mapping[str, Any]  # empty: the manifest does not have the job
     enabled: bool
     next_at: datetime | None = None
     pause: Pause | None = None
@@ -53,11 +52,11 @@ def last_record(row: Row) -> dict[str, Any]:
 
 
 def job_state(row: JobStatus) -> str:
-    has_ended = row.enabled and row.next_at is None and not row.at_boot and "after" not in row.canonical
+    may_end = bool(row.canonical) and not row.at_boot and "after" not in row.canonical
     states = [
         f"running {row.running}" if row.running > 1 else "running" if row.running else "",
         "paused" if row.pause else "",
         "" if row.enabled else "disabled",
-        "ended" if has_ended else "",
+        "ended" if may_end and row.enabled and row.next_at is None else "",
     ]
     return ", ".join(filter(None, states))

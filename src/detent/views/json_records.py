@@ -1,11 +1,10 @@
 """Describes fires as JSON records with stable names, and in one word for tables.  Pure."""
 
-from __future__ import annotations
-
 import json
+from datetime import datetime
 from typing import Any
 
-from detent.model import Attempt, Outcome, Row
+from detent.model import Attempt, Outcome, Rate, Row
 from detent.views.formatting import iso
 
 
@@ -55,6 +54,10 @@ def _attempt_record(attempt: Attempt, with_output: bool) -> dict[str, Any]:
     return record | ({"output": attempt.tail.decode("utf-8", "replace")} if with_output else {})
 
 
+def rate_record(rate: Rate) -> dict[str, Any]:
+    return {"most": rate.most, "per_s": rate.window_s, "smooth": rate.smooth, "by_key": rate.by_key}
+
+
 def took_s(row: Row) -> float | None:
     """The sum of the known durations of its attempts; None if none is known."""
     known = [took for attempt in row.attempts if (took := attempt_took_s(attempt)) is not None]
@@ -68,6 +71,11 @@ def attempt_took_s(attempt: Attempt) -> float | None:
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
+
+
+def started_at(row: Row) -> datetime | None:
+    """When its first attempt started."""
+    return row.attempts[0].started_at if row.attempts else row.claimed_at if row.attempt else None
 
 
 def state_text(row: Row) -> str:

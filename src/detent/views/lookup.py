@@ -5,8 +5,6 @@
 - A job with `run_on: every` is the one of this host, or `job/host`.  A pattern matches it on all hosts.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ A node renews its heartbeat every 10 seconds, and the heartbeat expires after 30
 recognised at once, as its lock is free; one of another host counts as alive until its heartbeat expires.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter

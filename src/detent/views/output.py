@@ -1,7 +1,5 @@
 """Reads the output of a running attempt from the files of its node, where they are on this host."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

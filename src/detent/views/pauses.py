@@ -4,8 +4,6 @@ The text of a note is the reason of each fire that the store skips: `migration (
 `by ana@host`.  The user and the reason are parsed back from it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import datetime

@@ -7,21 +7,18 @@
 - A test note is written to the store: only that shows whether it accepts writes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.errors import StoreUnavailable
 from detent.manifest.check import Manifest
-from detent.model import Kind, Query, Row, Size, Watermarks
+from detent.model import Kind, Query, Row, Size, Watermark, Watermarks
 from detent.rules.lanes import LATE_S
 from detent.rules.lateness import is_late, late_since, unplanned_since
 from detent.rules.rates import without_priority
 from detent.stores.base import Store, app_of, find_all, probe
-from detent.stores.paging import place_of
 from detent.text import listed, plural
 from detent.views.context import Context
 from detent.views.formatting import iso, local_time, relative
@@ -92,15 +89,15 @@ class Overview(NamedTuple):
 def look(context: Context, now: datetime) -> Overview:
     """`now` is used without a store only; otherwise the store's clock decides what is late."""
     overview = Overview(now, context.app, has_store=context.store is not None)
-    pauses: Sequence[Pause] = ()
+    pauses: dict[str, Pause] = {}
     if store := context.store:
         by_app = {app: store.look(app) for app in apps_of(context)}
         now = max((watermarks.now for watermarks in by_app.values()), default=now)
-        pauses = [*find_pauses(store, by_app).values()]
-        overview = overview._replace(now=now, pauses=pauses, nodes=find_nodes(store, by_app))
+        pauses = find_pauses(store, by_app)
+        overview = overview._replace(now=now, pauses=[*pauses.values()], nodes=find_nodes(store, by_app))
         overview = _with_store(overview, store, by_app)
         overview = _with_fires(overview, context, store, by_app)
-    return overview._replace(coming=sorted(_coming(context, now, {pause.job: pause for pause in pauses})))
+    return overview._replace(coming=sorted(_coming(context, now, pauses)))
 
 
 def _with_store(overview: Overview, store: Store, by_app: Mapping[str, Watermarks]) -> Overview:
@@ -123,6 +120,8 @@ def _with_fires(
     planned = find_all(store, waiting._replace(origins=("schedule", "manual")))
     messages = find_all(store, waiting._replace(origins=("push",), limit=LOOK_MAX))
     lately = query._replace(state="over", origins=NOT_HOOKS, since=now - LATELY, until=now, limit=LOOK_MAX)
+    failed = store.find(lately._replace(kinds=BAD))
+    marks = {name: mark for watermarks in by_app.values() for name, mark in watermarks.by_job.items()}
     sizes = {app: queue_sizes(store, app) for app in by_app}
     late = [*late_fires(planned, running, overview.alive, now)]
     late += _late_messages(store, sizes, overview.alive, now)
@@ -134,7 +133,7 @@ def _with_fires(
         retrying=[row for row in (*planned, *messages) if row.attempt],
         late=merge_late(late),
         unserved=unserved_queues(sizes, planned, overview),
-        failures=_failures(store, lately, known),
+        failures=failures([row for row in failed if row.fire.job in known], marks),
         pauses=[pause for pause in overview.pauses if pause.job in known],
     )
 
@@ -223,28 +222,31 @@ def merge_late(late: list[Late]) -> list[Late]:
     return [*found.values()]
 
 
-def _failures(store: Store, lately: Query, known: set[str]) -> list[Failure]:
-    """Failures by job, the newest first, without removed jobs."""
-    found: dict[str, Failure] = {}
-    for row in store.find(lately._replace(kinds=BAD)):
-        if row.fire.job in known:
-            failure = found.get(row.fire.job) or Failure(row, 0, _success_after(store, row, lately))
-            found[row.fire.job] = failure._replace(times=failure.times + row.fire.instants)
-    return [*found.values()]
+def failures(rows: Iterable[Row], marks: Mapping[str, Watermark]) -> list[Failure]:
+    """Gather failed fires by job.  `rows`: the newest first."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.fire.job, []).append(row)
+    return [_failure(some, marks.get(name)) for name, some in found.items()]
 
 
-def _success_after(store: Store, row: Row, lately: Query) -> datetime | None:
-    query = lately._replace(job=row.fire.job, kinds=("succeeded",), since=row.fire.due_at, limit=1)
-    newer = [one for one in store.find(query) if place_of(one.fire) > place_of(row.fire)]
-    return newer[0].over_at if newer else None
+def _failure(rows: Sequence[Row], mark: Watermark | None) -> Failure:
+    well_at = mark.succeeded_at if mark else None
+    is_well = well_at is not None and well_at > (rows[0].over_at or rows[0].fire.due_at)
+    return Failure(rows[0], sum(row.fire.instants for row in rows), well_at if is_well else None)
 
 
-def _coming(context: Context, now: datetime, pauses: dict[str, Pause]) -> Iterator[NextFire]:
-    if manifest := context.manifest:
-        for job in manifest.jobs:
-            if due_at := job.schedule.after(now):
-                pause = pauses.get(find_job(manifest, job.name))
-                yield NextFire(due_at, job.name, pause is not None and pause.holds_at(due_at))
+def _coming(context: Context, now: datetime, pauses: Mapping[str, Pause]) -> Iterator[NextFire]:
+    for job in context.manifest.jobs if context.manifest else ():
+        if due_at := job.schedule.after(now):
+            yield next_fire(context.manifest, job.name, due_at, pauses)
+
+
+def next_fire(
+    manifest: Manifest | None, name: str, due_at: datetime, pauses: Mapping[str, Pause]
+) -> NextFire:
+    pause = pauses.get(find_job(manifest, name)) if manifest else None
+    return NextFire(due_at, name, pause is not None and pause.holds_at(due_at))
 
 
 def problems(overview: Overview) -> list[str]:

@@ -1,7 +1,5 @@
 """The next instants of a job, in its time zone, with notes on clock changes and pauses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The sentences of `detent why`: what happened to a fire, or why a due instant has no fire."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from detent import clock
@@ -11,6 +9,7 @@ from detent.rules.chains import predecessor_of
 from detent.stores.base import Store, app_of, find_all
 from detent.views.context import Context
 from detent.views.formatting import duration, iso, relative
+from detent.views.json_records import started_at
 from detent.views.lookup import SCAN_MAX
 from detent.views.nodes import live_nodes
 from detent.views.pauses import find_pauses, pause_text
@@ -41,13 +40,12 @@ def outcome_sentences(row: Row, now: datetime) -> list[str]:
         sentence = _outage(row)
     else:
         sentence = _ended(row, row.outcome) if row.outcome else "it is over"
-    first = row.attempts[0] if row.attempts else None
-    started_at = first.started_at if first else row.claimed_at if row.attempt else None
-    if started_at is None:
+    first_at = started_at(row)
+    if first_at is None:
         return [sentence]
-    late_s = (started_at - row.fire.due_at).total_seconds()
+    late_s = (first_at - row.fire.due_at).total_seconds()
     when = "on time" if late_s < ON_TIME_S else f"{duration(late_s)} late"
-    return [sentence, f"it started {when}, on node {first.node if first else row.node}"]
+    return [sentence, f"it started {when}, on node {row.attempts[0].node if row.attempts else row.node}"]
 
 
 def _running(row: Row, now: datetime) -> str:

@@ -1,7 +1,5 @@
 """`detent alert test`: sends a test alert to all addresses of a manifest, or to one job or address."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator, Mapping
@@ -9,8 +7,7 @@ from typing import NamedTuple
 
 from detent import clock
 from detent.cli.context import add_manifest_options, has_manifest, read_manifest
-from detent.cli.formatting import coloured
-from detent.cli.tables import write_json
+from detent.cli.tables import coloured, write_json
 from detent.errors import UsageError
 from detent.loading.config import load_machine
 from detent.manifest.alerts import AlertText, address_fault, alert_text, make_alert, service_of

@@ -4,8 +4,6 @@ With `--wait` it prints the output of the fire and exits with its exit code: tha
 signal n ended it, or 1 if there is none.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 

@@ -1,7 +1,5 @@
 """`detent kill`: cancels a waiting fire, or asks the node of a running one to stop it."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent import clock

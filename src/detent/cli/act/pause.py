@@ -6,8 +6,6 @@
   nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The options and events that `pause`, `resume` and `next` share."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Literal

@@ -3,8 +3,6 @@
 Fires that are not over are never deleted.
 """
 
-from __future__ import annotations
-
 import argparse
 from datetime import timedelta
 

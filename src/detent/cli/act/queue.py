@@ -1,31 +1,27 @@
 """`detent queue`: inspects the queues of an app in Python code, and pushes, retries or purges messages."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detent import clock
+from detent.app.app import Detent
 from detent.app.queue.arguments import AS_JSON, read_arguments
 from detent.app.queue.queues import Queue, Queued
 from detent.cli.context import load_task_app, store_exists
-from detent.cli.formatting import time_cell
 from detent.cli.main import add_output
 from detent.cli.options import add_count, seconds
-from detent.cli.tables import Table, say, write_found, write_json, write_table
+from detent.cli.tables import Table, say, time_cell, write_found, write_json
 from detent.errors import UsageError
-from detent.model import Query, Rate, Size
+from detent.model import Query, Size
 from detent.rules.rates import PRIORITIES, without_priority
 from detent.stores.base import RATE
 from detent.text import listed, plural, quote
 from detent.views.context import Context
 from detent.views.formatting import iso
-
-if TYPE_CHECKING:
-    from detent.app.app import Detent
+from detent.views.json_records import rate_record
 
 EXAMPLE = "detent queue shop:app ls, detent queue shop:app push send '[\"a@example.org\"]'"
 RETRY_MAX = 10_000  # dead messages that one command retries
@@ -43,54 +39,40 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    return ACTIONS[args.action][2](load_task_app(args.app), args)
+    app = load_task_app(args.app)
+    if args.action in ("ls", "peek", "dead") and not store_exists(url := app.new_store()[1]):
+        say(Context(None, None, url).no_store_yet)
+        return 0
+    return ACTIONS[args.action][2](app, args)
 
 
 def _list(app: Detent, args: argparse.Namespace) -> int:
-    if not _has_store(app):
-        return 0
     queues = [app.queue(name) for name in _names(app, args)]
-    sizes = [(queue, queue.size(), queue.rate()) for queue in queues]
-    if args.output == "json":
-        write_json([_record(app, *one) for one in sizes])
-        return 0
-    rows = [
-        (queue.name, *(f"{number:,}" for number in size), _rate(queue, rate), _breakers(app, queue))
-        for queue, size, rate in sizes
-    ]
-    write_table(Table(("queue", *Size._fields, "rate", "breakers"), rows))
-    return 0
+    records = [_record(app, queue) for queue in queues]
+    table = Table(("queue", *Size._fields, "rate", "breakers"), [*map(_queue_row, records)])
+    return write_found(args, records, table, "")
 
 
-def _record(app: Detent, queue: Queue, size: Size, rate: Rate | None) -> dict[str, Any]:
-    limit: dict[str, Any] | None = None
+def _record(app: Detent, queue: Queue) -> dict[str, Any]:
+    rate, limit = queue.rate(), None
     if rate:
-        limit = {"most": rate.most, "per_s": rate.window_s, "smooth": rate.smooth, "by_key": rate.by_key}
-        limit |= {} if rate.by_key else {"used": queue.usage().used}
-    states = {name: app.breaker(name).state() for name in _breakers_of(app, queue)}
-    return {"queue": queue.name, **size._asdict(), "rate": limit, "breakers": states}
-
-
-def _rate(queue: Queue, rate: Rate | None) -> str:
-    if rate is None:
-        return ""
-    used = "by key" if rate.by_key else f"{queue.usage().used} used"
-    return f"{rate.most:,} per {rate.window_s:g} s, {used}{', smooth' if rate.smooth else ''}"
-
-
-def _breakers(app: Detent, queue: Queue) -> str:
-    return ", ".join(f"{name} {app.breaker(name).state()}" for name in _breakers_of(app, queue))
-
-
-def _breakers_of(app: Detent, queue: Queue) -> list[str]:
+        limit = rate_record(rate) | ({} if rate.by_key else {"used": queue.usage().used})
     tasks = [task for task in app.tasks().values() if queue.name in (task.queue, *task.queues)]
-    return sorted({task.policy.breaker for task in tasks if task.policy.breaker})
+    breakers = sorted({task.policy.breaker for task in tasks if task.policy.breaker})
+    states = {name: app.breaker(name).state() for name in breakers}
+    return {"queue": queue.name, **queue.size()._asdict(), "rate": limit, "breakers": states}
+
+
+def _queue_row(record: dict[str, Any]) -> tuple[str, ...]:
+    sizes, rate = [f"{record[state]:,}" for state in Size._fields], ""
+    if limit := record["rate"]:
+        used = "by key" if limit["by_key"] else f"{limit['used']} used"
+        rate = f"{limit['most']:,} per {limit['per_s']:g} s, {used}{', smooth' if limit['smooth'] else ''}"
+    return record["queue"], *sizes, rate, ", ".join(map(" ".join, record["breakers"].items()))
 
 
 def _show_messages(app: Detent, args: argparse.Namespace) -> int:
     """`peek` and `dead`."""
-    if not _has_store(app):
-        return 0
     queues = [app.queue(name) for name in _names(app, args)]
     is_dead, now = args.action == "dead", clock.now()
     read = Queue.dead if is_dead else Queue.peek
@@ -168,13 +150,6 @@ def _names(app: Detent, args: argparse.Namespace) -> list[str]:
     return [named] if named else sorted(known)
 
 
-def _has_store(app: Detent) -> bool:
-    _, url = app.new_store()
-    if not store_exists(url):
-        say(Context(None, None, url).no_store_yet)
-    return store_exists(url)
-
-
 def _add_queue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only this queue (default: all)")
 
@@ -206,7 +181,7 @@ def _add_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pending", action="store_true", help="cancel waiting messages")
 
 
-Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[["Detent", argparse.Namespace], int]]
+Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Detent, argparse.Namespace], int]]
 ACTIONS: dict[str, Action] = {
     "ls": ("list the queues with their sizes, rates and breakers", lambda parser: None, _list),
     "push": ("put a message on a queue", _add_push, _push),

@@ -1,7 +1,5 @@
 """`detent resume`: starts scheduling paused jobs again, from their next instant on."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.act.pauses import add_jobs, check_jobs, log_pauses

@@ -7,21 +7,10 @@
 - An entry that would become root's because the manifest names no user is never adopted.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
-from detent.cli.host.host_state import (
-    HostState,
-    add_host_options,
-    change_record,
-    display_content,
-    display_text,
-    print_changes,
-    read_host_states,
-    record_changes,
-)
+from detent.cli.host import host_state
 from detent.cli.tables import say, write_json
 from detent.hosts.adoption import Match, match
 from detent.hosts.reconcile import Change
@@ -34,7 +23,7 @@ NAME_TAKEN = "it has the name that our entry needs, but a different content"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_host_options(parser)
+    host_state.add_host_options(parser)
     about = "also replace entries that differ from the manifest"
     parser.add_argument("--force", action="store_true", help=about)
 
@@ -42,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     codes, refusals = list[int](), list[str]()
-    for current in read_host_states(args):
+    for current in host_state.read_host_states(args):
         matches = match(current.specs, current.host.unmanaged(), current.host.identity)
         foreign = [change for change in current.changes if change.state == "foreign"]
         code = _exit_code(matches, foreign, args.force)
@@ -53,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
         records += [_foreign_record(one, changes) for one in foreign]
         if args.output != "json":
             _print(current, matches, foreign)
-            print_changes(changes)
+            host_state.print_changes(changes)
     if args.output == "json":
         write_json(records)
     if DIVERGED in codes:
@@ -70,13 +59,13 @@ def _exit_code(matches: list[Match], foreign: list[Change], force: bool) -> int:
     return DIVERGED if is_refused or (differs and not force) else 0
 
 
-def _replace(args: argparse.Namespace, current: HostState, matches: list[Match]) -> list[Change]:
+def _replace(args: argparse.Namespace, current: host_state.HostState, matches: list[Match]) -> list[Change]:
     """Write the entries of these jobs and remove the old ones in one step."""
     jobs = {one.spec.name for one in matches} | {one.job for one in current.changes if one.state == "foreign"}
     mine = [change for change in current.changes if change.job in jobs and change.state != "surplus"]
     taken = [one._replace(state="edited") if one.state == "foreign" else one for one in mine]
     current.host.change(taken, list(dict.fromkeys(one.entry for one in matches)))
-    record_changes(args, "adopt", current.host.where, taken)
+    host_state.record_changes(args, "adopt", current.host.where, taken)
     return taken
 
 
@@ -84,9 +73,9 @@ def _match_record(one: Match, changes: list[Change]) -> dict[str, Any]:
     return {
         "job": one.spec.name,
         "entry": one.entry.name,
-        "content": display_text(one.entry.content),
+        "content": host_state.display_text(one.entry.content),
         "differences": list(one.differences),
-        "changes": [change_record(change) for change in changes if change.job == one.spec.name],
+        "changes": [host_state.change_record(change) for change in changes if change.job == one.spec.name],
     }
 
 
@@ -94,18 +83,18 @@ def _foreign_record(one: Change, changes: list[Change]) -> dict[str, Any]:
     return {
         "job": one.job,
         "entry": one.name,
-        "content": display_content(one.before),
+        "content": host_state.display_content(one.before),
         "differences": [NAME_TAKEN],
-        "changes": [change_record(change) for change in changes if change.name == one.name],
+        "changes": [host_state.change_record(change) for change in changes if change.name == one.name],
     }
 
 
-def _print(current: HostState, matches: list[Match], foreign: list[Change]) -> None:
+def _print(current: host_state.HostState, matches: list[Match], foreign: list[Change]) -> None:
     where = current.host.where
     if not matches and not foreign:
         say(f"{where}: no entry matches a job of {current.manifest.app}")
     for one in matches:
-        place = f"{one.entry.name} of {where}: {display_text(one.entry.content)}"
+        place = f"{one.entry.name} of {where}: {host_state.display_text(one.entry.content)}"
         but = f", but {listed(one.differences, 'and')}" if one.differences else ""
         print(f"{place}\n  is {one.spec.name}{but}")
     for change in foreign:

@@ -1,11 +1,9 @@
 """`detent drift`: lists where a host scheduler differs from the manifest."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.host.host_state import add_host_options, change_record, read_host_states
-from detent.cli.tables import Table, say, write_json, write_table
+from detent.cli.tables import Table, say, write_found
 from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent drift -f detent.yaml --host systemd"
@@ -24,9 +22,6 @@ def main(args: argparse.Namespace) -> int:
         found += current.changes
         if args.output != "json" and not current.changes:
             say(f"{current.host.where}: no drift")
-    if args.output == "json":
-        write_json([change_record(change) for change in found])
-    elif found:
-        rows = [(change.name, change.job, change.kind, change.state) for change in found]
-        write_table(Table(("name", "job", "kind", "drift"), rows))
+    rows = [(change.name, change.job, change.kind, change.state) for change in found]
+    write_found(args, map(change_record, found), Table(("name", "job", "kind", "drift"), rows), "")
     return DRIFT_FOUND if found and args.exit_on_drift else 0

@@ -1,7 +1,5 @@
 """What the verbs for host schedulers share: options, the state of a host, and texts."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

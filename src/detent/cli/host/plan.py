@@ -1,21 +1,12 @@
 """`detent plan`: shows what `detent apply` would change, as a diff."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Iterator
 from difflib import unified_diff
 
-from detent.cli.formatting import coloured
-from detent.cli.host.host_state import (
-    HostState,
-    add_host_options,
-    change_record,
-    display_content,
-    read_host_states,
-)
-from detent.cli.tables import say, write_json
+from detent.cli.host import host_state
+from detent.cli.tables import coloured, say, write_json
 from detent.hosts.reconcile import Change
 
 EXAMPLE = "detent plan -f detent.yaml --host systemd"
@@ -30,18 +21,20 @@ _HEADS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_host_options(parser)
+    host_state.add_host_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     records = []
-    for current in read_host_states(args):
+    for current in host_state.read_host_states(args):
         if args.output == "json":
-            records += [change_record(change) for change in current.changes]
+            records += [host_state.change_record(change) for change in current.changes]
             continue
         for change in current.changes:
             print("\n".join(_lines(change)))
-        print(_summary(current))
+        counts = Counter(change.action for change in current.changes)
+        counted = ", ".join(f"{count} to {action}" for action, count in counts.items())
+        print(f"{current.host.where}: {counted or 'nothing to do'}")
         for warning in current.warnings() if current.changes else ():
             say(f"warning: {warning}")
     if args.output == "json":
@@ -53,14 +46,8 @@ def _lines(change: Change) -> Iterator[str]:
     yield f"{change.name} {_HEADS[change.state]}"
     if change.kind == "spec" and change.state in ("missing", "surplus"):
         return  # the job is in the manifest
-    before = (display_content(change.before) or "").splitlines()
-    after = (display_content(change.after) or "").splitlines()
+    before = (host_state.display_content(change.before) or "").splitlines()
+    after = (host_state.display_content(change.after) or "").splitlines()
     for line in list(unified_diff(before, after, n=1, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield coloured(f"  {line}", _COLOURS[line[0]])
-
-
-def _summary(current: HostState) -> str:
-    counts = Counter(change.action for change in current.changes)
-    counted = ", ".join(f"{counts[action]} to {action}" for action in counts)
-    return f"{current.host.where}: {counted or 'nothing to do'}"

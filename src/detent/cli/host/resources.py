@@ -1,7 +1,5 @@
 """`list`, `show` and `history` with `--host`: the entries of a host scheduler, and who changed them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

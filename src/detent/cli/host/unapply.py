@@ -1,7 +1,5 @@
 """`detent unapply`: removes everything that `detent apply` wrote for an app from a host scheduler."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.context import add_manifest_options

@@ -5,16 +5,14 @@
 - `module:app` is an app in code: only with it can dead messages be retried.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from detent.app.daemon import style_of
 from detent.cli.context import has_manifest, store_exists
 from detent.dashboard import LISTEN
+from detent.dashboard.source import Source
 from detent.errors import UsageError
 from detent.loading.config import explicit_store, find_manifest, store_url
 from detent.loading.module_app import is_app, load_app
@@ -22,9 +20,6 @@ from detent.loading.sources import find_place, read_manifests
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest
 from detent.text import listed, quote
-
-if TYPE_CHECKING:
-    from detent.dashboard.source import Source
 
 EXAMPLE = "detent dashboard detent.yaml --auth token:env:DASHBOARD_TOKEN"
 
@@ -63,7 +58,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def open_source(places: Sequence[str], flag: str | None, output: str) -> Source:
-    """Open the store of these manifests."""
     from detent.dashboard.opening import Reloading, source_of
 
     env = dict(os.environ)

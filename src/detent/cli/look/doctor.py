@@ -4,8 +4,6 @@ A row is ok, weak (a guarantee has the gap that the consequence describes) or ba
 other users can do harm).  The exit code is 1 if a row is bad or, with `--strict`, weak.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterable, Iterator
@@ -13,18 +11,9 @@ from pathlib import Path
 
 from detent import clock
 from detent.cli.context import add_store_options, context_for, read_manifest
-from detent.cli.formatting import coloured, wrapped
+from detent.cli.look import doctor_host
 from detent.cli.look.doctor_access import access_rows, secret_rows
-from detent.cli.look.doctor_host import (
-    clock_offset,
-    directory_mode,
-    disk_space,
-    host_rows,
-    is_same_disk,
-    manifest_mode,
-    store_modes,
-)
-from detent.cli.tables import write_json
+from detent.cli.tables import coloured, wrapped, write_json
 from detent.errors import DetentError, UsageError
 from detent.loading.config import MACHINE_FILE, load_machine, nodes_directory
 from detent.loading.files import STDIN
@@ -91,7 +80,7 @@ def _examine(args: argparse.Namespace) -> Iterator[Diagnosis]:
     yield from upkeep_of(context.url)
     yield from access_rows(context.url)
     yield from _disks(context.url, nodes_directory(context.url, env))
-    yield from host_rows()
+    yield from doctor_host.host_rows()
     yield from _machine_file(env.get("DETENT_CONFIG") or MACHINE_FILE, env)
     if manifest:
         yield from _jobs(manifest.jobs)
@@ -118,7 +107,9 @@ def _read_manifest(named: str | Path | None, secret_ref: str) -> tuple[Manifest 
     if not isinstance(file, Path) or file == STDIN:  # without file permissions
         return manifest, []
     has_secrets = any(lint_secrets(read_source(file, dict(os.environ)).document))
-    return manifest, [manifest_mode("manifest", one, has_secrets=has_secrets) for one in source_files(file)]
+    return manifest, [
+        doctor_host.manifest_mode("manifest", one, has_secrets=has_secrets) for one in source_files(file)
+    ]
 
 
 def _machine_file(named: str, env: dict[str, str]) -> Iterator[Diagnosis]:
@@ -126,7 +117,7 @@ def _machine_file(named: str, env: dict[str, str]) -> Iterator[Diagnosis]:
     if file.is_file():
         secrets = load_machine(env).secrets.values()
         has_secrets = any(not text.startswith(("env:", "file:")) for text in secrets)
-        yield manifest_mode("machine file", file, has_secrets=has_secrets)
+        yield doctor_host.manifest_mode("machine file", file, has_secrets=has_secrets)
 
 
 def _store(context: Context) -> Iterator[Diagnosis]:
@@ -145,19 +136,19 @@ def _answers(store: Store, app: str, shown: str) -> Iterator[Diagnosis]:
     now = store.look(app).now
     took_s = clock.monotonic() - began
     yield Diagnosis("store", "ok", f"{shown} answers in {took_s * 1000:.0f} ms")
-    yield clock_offset((sent - now).total_seconds() + took_s / 2)
+    yield doctor_host.clock_offset((sent - now).total_seconds() + took_s / 2)
 
 
 def _disks(url: str, outputs: Path) -> Iterator[Diagnosis]:
     if outputs.exists():
-        yield directory_mode("state directory", outputs.absolute())
+        yield doctor_host.directory_mode("state directory", outputs.absolute())
     if url.startswith(SQLITE):
         file = Path(url.removeprefix(SQLITE))
-        yield disk_space("disk space", file.parent)
-        yield from store_modes(file)
-        if is_same_disk(file.parent, outputs):
+        yield doctor_host.disk_space("disk space", file.parent)
+        yield from doctor_host.store_modes(file)
+        if doctor_host.is_same_disk(file.parent, outputs):
             return
-    yield disk_space("output space", outputs)
+    yield doctor_host.disk_space("output space", outputs)
 
 
 def _jobs(jobs: Iterable[Job]) -> Iterator[Diagnosis]:

@@ -1,7 +1,5 @@
 """The rows of `detent doctor` about access to a remote store, and about weak secrets."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit

@@ -1,7 +1,5 @@
 """The rows of `detent doctor` about this host: its clock, processes, versions, disks and file permissions."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -108,19 +106,16 @@ def size(count: int) -> str:
 
 def store_modes(file: Path) -> Iterator[Diagnosis]:
     if file.exists():
-        yield _store_mode(file)
+        mode, found, advice = file.stat().st_mode, _shown(file), f"chmod 600 {file}"
+        if mode & OTHERS_WRITE:
+            consequence = "every user of this host can change what ran and what will run"
+            yield Diagnosis("store file", "bad", found, consequence, advice)
+        elif mode & OTHERS_READ:
+            yield Diagnosis("store file", "weak", found, "others can read job output", advice)
+        else:
+            yield Diagnosis("store file", "ok", found)
     if file.parent.exists():
         yield directory_mode("store directory", file.absolute().parent)
-
-
-def _store_mode(file: Path) -> Diagnosis:
-    mode, found = file.stat().st_mode, _shown(file)
-    if mode & OTHERS_WRITE:
-        consequence = "every user of this host can change what ran and what will run"
-        return Diagnosis("store file", "bad", found, consequence, f"chmod 600 {file}")
-    if mode & OTHERS_READ:
-        return Diagnosis("store file", "weak", found, "others can read job output", f"chmod 600 {file}")
-    return Diagnosis("store file", "ok", found)
 
 
 def directory_mode(what: str, directory: Path) -> Diagnosis:

@@ -1,16 +1,13 @@
 """`detent history`: lists past fires, newest first."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import datetime
 
 from detent import clock
 from detent.cli.context import add_store_options, open_context
-from detent.cli.formatting import time_cell
 from detent.cli.host.resources import show_changes
 from detent.cli.options import add_count
-from detent.cli.tables import Table, say, write_found
+from detent.cli.tables import Table, say, time_cell, write_found
 from detent.hosts.registry import HOSTS
 from detent.model import Query, Row
 from detent.stores.base import find_all

@@ -1,17 +1,14 @@
 """`detent list`: lists the jobs of the manifest with their next and last fire and their state."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from datetime import datetime
 
 from detent import clock
 from detent.cli.context import add_store_options, open_manifest_context
-from detent.cli.formatting import relative_cell, time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import list_resources
-from detent.cli.tables import Table, say, write_found
+from detent.cli.tables import Table, relative_cell, say, time_cell, write_found
 from detent.manifest.check import Manifest
 from detent.model import Query
 from detent.stores.base import Store, find_all

@@ -1,7 +1,5 @@
 """`detent logs`: prints the output of a fire to stdout, and everything else to stderr."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -42,7 +40,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _running(store: Store, row: Row) -> dict[str, Any] | None:
-    """The running attempt with its output so far."""
     if row.state != "claimed":
         return None
     segments = find_output(store, row)

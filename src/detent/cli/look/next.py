@@ -1,7 +1,5 @@
 """`detent next`: shows when jobs are due, in their time zones and in UTC, and how clock changes affect it."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import datetime, timedelta
 from heapq import merge

@@ -1,14 +1,11 @@
 """`detent nodes`: lists the nodes of the last half minute, and warns if they hold different jobs."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import datetime
 
 from detent import clock
 from detent.cli.context import add_store_options, open_context
-from detent.cli.formatting import relative_cell
-from detent.cli.tables import Table, is_terminal, say, write_json, write_table
+from detent.cli.tables import Table, is_terminal, relative_cell, say, write_json, write_table
 from detent.views.lookup import apps_of
 from detent.views.nodes import NodeStatus, find_nodes, node_record, node_state, remarks
 

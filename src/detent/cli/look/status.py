@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.cli.context import add_store_options, open_context
-from detent.cli.formatting import relative_cell, time_cell
-from detent.cli.tables import align_columns, drop_empty_columns, is_terminal, rich_table, write_json
+from detent.cli.tables import (
+    align_columns,
+    drop_empty_columns,
+    is_terminal,
+    relative_cell,
+    rich_table,
+    time_cell,
+    write_json,
+)
 from detent.errors import StoreUnavailable, UsageError
 from detent.model import Row
 from detent.views.context import Context

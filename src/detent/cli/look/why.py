@@ -6,8 +6,6 @@
   due; if it was, the store's watermark says why there is no fire.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

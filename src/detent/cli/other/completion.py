@@ -1,7 +1,5 @@
 """`detent completion`: prints a script that completes verbs, options, files and job names in a shell."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -1,7 +1,5 @@
 """`detent help`: lists the verbs by group, or describes one verb."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.main import VERBS, build_parser, overview

@@ -1,7 +1,5 @@
 """`detent schema`: prints the JSON Schema of manifests."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.cli.tables import write_json

@@ -1,7 +1,5 @@
 """`detent version`: the version and, where it is known, the commit that this build was made from."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

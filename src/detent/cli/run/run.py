@@ -1,7 +1,5 @@
 """`detent run`: a node that runs the jobs of a manifest, or of an app in Python code."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

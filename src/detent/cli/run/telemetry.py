@@ -1,7 +1,5 @@
 """The options `--metrics` and `--otel` of `detent run` and `detent worker`."""
 
-from __future__ import annotations
-
 import argparse
 
 from detent.observe.telemetry import ADDRESS, TelemetryOptions, split_address

@@ -235,7 +235,6 @@ def _check_no_chain(name: str, manifest: Manifest) -> None:
 
 
 def _secret_variables(manifest: Manifest, job: Job) -> set[str]:
-    """The environment variables that hold secrets."""
     if not isinstance(job.work, Request | Push) and not job.hooks and not manifest.secrets:
         return set()
     from detent.manifest.secret_refs import refs_of, secret_variables

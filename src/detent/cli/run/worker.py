@@ -1,7 +1,5 @@
 """`detent worker`: a node that runs the tasks of an app in Python code for the messages in its queues."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -4,8 +4,6 @@
 - What has no equivalent is a warning on stderr, and a comment in the manifest if the format has comments.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,19 +1,16 @@
 """`detent init`: creates a manifest with three example jobs, and never overwrites a file."""
 
-from __future__ import annotations
-
 import argparse
-import re
 from pathlib import Path
 
 from detent.cli.tables import write_json
 from detent.errors import UsageError
+from detent.formats.base import NAME_MAX, slug
 from detent.loading.config import MANIFEST_NAMES
 from detent.text import quote
 
 EXAMPLE = "detent init shop"
 APP = "my-app"  # if the name of the directory is not valid for an app
-APP_MAX = 63
 
 STARTER = """\
 # Jobs that must run once.  `detent validate` checks this file and `detent run` runs it; a running node
@@ -65,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     file = _file(args.place)
-    app = app_name(file.absolute().parent.name)
+    app = slug(file.absolute().parent.name, NAME_MAX) or APP
     _write(file, STARTER.format(app=app))
     if args.output == "json":
         write_json({"file": str(file), "app": app})
@@ -95,9 +92,3 @@ def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("x", encoding="utf-8") as stream:
         stream.write(text)
-
-
-def app_name(directory: str) -> str:
-    """Turn the name of the directory into a valid name of an app."""
-    slug = re.sub("[^a-z0-9]+", "-", directory.lower()).strip("-")[:APP_MAX].strip("-")
-    return slug if slug[:1].isalpha() and slug.isascii() else APP

@@ -1,7 +1,5 @@
 """`detent show`: prints a job or a whole manifest with its defaults filled in."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from itertools import islice
@@ -9,10 +7,9 @@ from itertools import islice
 from detent import clock
 from detent.cli.act.pauses import pauses_if_readable
 from detent.cli.context import add_manifest_options, read_manifest
-from detent.cli.formatting import time_cell
 from detent.cli.host.host_state import add_host_filter
 from detent.cli.host.resources import show_resources
-from detent.cli.tables import Table, say, write_json, write_table
+from detent.cli.tables import Table, say, time_cell, write_json, write_table
 from detent.manifest.canonical import without_password
 from detent.manifest.check import Manifest, canonical_text
 from detent.schedules.timetable import FOREVER

@@ -4,8 +4,6 @@ Problems come from the manifest's checker, warnings also from `manifest.lint` (s
 `validate_checks` (this host).  Only problems fail, unless `--strict` is given.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator
@@ -13,8 +11,7 @@ from typing import Any
 
 from detent import clock
 from detent.cli.context import add_manifest_options
-from detent.cli.formatting import coloured, wrapped
-from detent.cli.tables import say, write_json
+from detent.cli.tables import coloured, say, wrapped, write_json
 from detent.cli.write.validate_checks import Host, check_alert, check_job
 from detent.errors import UsageError
 from detent.loading.config import check_source, load_machine

@@ -5,8 +5,6 @@
 - The paths of problems are relative to the job, as in `manifest.lint.job`.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import pwd

@@ -62,12 +62,17 @@ function escapeEnd(text, start, code) {
   return [Math.min(at, text.length), null];
 }
 
+const WEIGHTS = { 1: "bold", 2: "dim", 3: "ital", 4: "under", 7: "inv", 9: "strike" };
+const ENDS = { 22: ["bold", "dim"], 23: ["ital"], 24: ["under"], 27: ["inv"], 29: ["strike"] };
+
 function apply(style, parameters) {
   const codes = parameters.split(/[;:]/).map(Number);
   for (let i = 0; i < codes.length; i++) {
     const code = codes[i];
-    if (code === 0) reset(style);
-    else if (code === 38 || code === 48) {
+    if (code === 0) {
+      style.fg = style.bg = "";
+      style.on.clear();
+    } else if (code === 38 || code === 48) {
       const [colour, used] = extended(codes, i + 1);
       style[code === 38 ? "fg" : "bg"] = colour === null ? "" : (code === 38 ? "f" : "b") + colour;
       i += used;
@@ -77,22 +82,10 @@ function apply(style, parameters) {
     else if (code >= 100 && code <= 107) style.bg = "b" + (code - 92);
     else if (code === 39) style.fg = "";
     else if (code === 49) style.bg = "";
-    else weight(style.on, code);
+    else if (WEIGHTS[code]) style.on.add(WEIGHTS[code]);
+    else for (const name of ENDS[code] || []) style.on.delete(name);
   }
   return [style.fg, style.bg, ...style.on].filter(Boolean).join(" ");
-}
-
-const WEIGHTS = { 1: "bold", 2: "dim", 3: "ital", 4: "under", 7: "inv", 9: "strike" };
-const ENDS = { 22: ["bold", "dim"], 23: ["ital"], 24: ["under"], 27: ["inv"], 29: ["strike"] };
-
-function weight(on, code) {
-  if (WEIGHTS[code]) on.add(WEIGHTS[code]);
-  for (const name of ENDS[code] || []) on.delete(name);
-}
-
-function reset(style) {
-  style.fg = style.bg = "";
-  style.on.clear();
 }
 
 // 256 colours and RGB, as the nearest of the 16 that have a class.

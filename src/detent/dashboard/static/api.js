@@ -1,9 +1,7 @@
 // Talks to the server, and builds addresses. Every path is relative to where the dashboard is mounted.
 
-const { root, app, user, role, version } = document.documentElement.dataset;
-export const ROOT = root;
-export const USER = user;
-export const VERSION = version;
+export const { root: ROOT, user: USER, version: VERSION } = document.documentElement.dataset;
+const { app, role } = document.documentElement.dataset;
 export const MAY_OPERATE = role === "operate";
 export const BULK_MAX = 500;
 

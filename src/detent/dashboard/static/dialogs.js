@@ -107,65 +107,46 @@ function Arguments({ name, takes: known }) {
       placeholder=${known ? '["a", 1] or {"name": "a"}' : "empty: those of its definition; with others it runs as a message of its task"}/></label>`;
 }
 
+// Asks before an action on one job or fire. dialog: as for `ask`, with body(values) and said(answer).
+function askFor(kind, name, action, dialog, done = () => {}) {
+  ask({
+    title: `${dialog.verb} ${short(name)}`, fields: html`<${Reason}/>`, ...dialog,
+    act: async (values) => {
+      const answer = await post(api(kind, name, action), { reason: values.reason, ...dialog.body?.(values) });
+      dialog.said(answer);
+      done(answer.fire);
+    },
+  });
+}
+
+const started = ({ fire }) => say(`Started ${short(fire)}.`, { href: firePage(fire) });
+
 // `takes` is given for a task: it has no schedule, and its message may wait for a node.
-export function runJob(name, done = () => {}, takes = undefined) {
-  ask({
-    title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Arguments} name=${name} takes=${takes}/><${Reason}/>`,
-    text: takes ? "Puts one message on its queue." : "Starts one fire beside its schedule, on a node that serves its queue.",
-    act: async ({ reason, args }) => {
-      const { fire } = await post(api("jobs", name, "fire"), { reason, args: takes ? args || "[]" : args });
-      say(`Started ${short(fire)}.`, { href: firePage(fire) });
-      done();
-    },
-  });
-}
+export const runJob = (name, done, takes) => askFor("jobs", name, "fire", {
+  title: `Run ${short(name)} now`, verb: "Run now", fields: html`<${Arguments} name=${name} takes=${takes}/><${Reason}/>`,
+  text: takes ? "Puts one message on its queue." : "Starts one fire beside its schedule, on a node that serves its queue.",
+  body: ({ args }) => ({ args: takes ? args || "[]" : args }), said: started,
+}, done);
 
-export function pauseJob(name, done = () => {}) {
-  ask({
-    title: `Pause ${short(name)}`, verb: "Pause", fields: html`<${Reason}/><${Until}/>`,
-    text: "Instants that fall due while it is paused are skipped. Running work continues.",
-    act: async ({ reason, until }) => {
-      await post(api("jobs", name, "pause"), { reason, until: instant(until) });
-      say(`Paused ${short(name)}.`);
-      done();
-    },
-  });
-}
+export const pauseJob = (name, done) => askFor("jobs", name, "pause", {
+  verb: "Pause", fields: html`<${Reason}/><${Until}/>`,
+  text: "Instants that fall due while it is paused are skipped. Running work continues.",
+  body: ({ until }) => ({ until: instant(until) }), said: () => say(`Paused ${short(name)}.`),
+}, done);
 
-export function resumeJob(name, done = () => {}) {
-  ask({
-    title: `Resume ${short(name)}`, verb: "Resume", fields: html`<${Reason}/>`,
-    act: async ({ reason }) => {
-      await post(api("jobs", name, "resume"), { reason });
-      say(`Resumed ${short(name)}.`);
-      done();
-    },
-  });
-}
+export const resumeJob = (name, done) => askFor("jobs", name, "resume", {
+  verb: "Resume", said: () => say(`Resumed ${short(name)}.`),
+}, done);
 
-export function killFire(key, done = () => {}) {
-  ask({
-    title: `Kill ${short(key)}`, verb: "Kill", danger: true, fields: html`<${Reason}/>`,
-    text: "Its node ends the whole process tree: first SIGTERM, then SIGKILL. It is not retried.",
-    act: async ({ reason }) => {
-      await post(api("fires", key, "kill"), { reason });
-      say(`${short(key)} is being stopped.`);
-      done();
-    },
-  });
-}
+export const killFire = (key, done) => askFor("fires", key, "kill", {
+  verb: "Kill", danger: true, said: () => say(`${short(key)} is being stopped.`),
+  text: "Its node ends the whole process tree: first SIGTERM, then SIGKILL. It is not retried.",
+}, done);
 
-export function runAgain(key, done = () => {}) {
-  ask({
-    title: `Run ${short(key)} again`, verb: "Run again", fields: html`<${Reason}/>`,
-    text: "Starts a new fire with a new key; this one keeps its outcome.",
-    act: async ({ reason }) => {
-      const { fire } = await post(api("fires", key, "again"), { reason });
-      say(`Started ${short(fire)}.`, { href: firePage(fire) });
-      done(fire);
-    },
-  });
-}
+export const runAgain = (key, done) => askFor("fires", key, "again", {
+  title: `Run ${short(key)} again`, verb: "Run again", said: started,
+  text: "Starts a new fire with a new key; this one keeps its outcome.",
+}, done);
 
 function report(text, errors) {
   say(`${text}${errors.length ? `; ${errors.length} refused: ${errors[0]}` : ""}.`, { bad: errors.length > 0 });
@@ -176,9 +157,9 @@ const fires = (n) => (n === 1 ? "1 fire" : `${n} fires`);
 // Runs again or kills several fires, a few at a time.
 export function bulk(keys, verb, done) {
   const chosen = keys.slice(0, BULK_MAX);
-  const [title, text, route] = verb === "kill"
-    ? [`Kill ${fires(chosen.length)}`, "Each is ended with its process tree. This cannot be undone.", "kill"]
-    : [`Run ${fires(chosen.length)} again`, "Each starts a new fire with a new key.", "again"];
+  const [title, text] = verb === "kill"
+    ? [`Kill ${fires(chosen.length)}`, "Each is ended with its process tree. This cannot be undone."]
+    : [`Run ${fires(chosen.length)} again`, "Each starts a new fire with a new key."];
   ask({
     title, text, verb: title, danger: verb === "kill", fields: html`<${Reason}/>`,
     act: async ({ reason }) => {
@@ -187,7 +168,7 @@ export function bulk(keys, verb, done) {
       const work = async () => {
         for (let key = left.pop(); key !== undefined; key = left.pop()) {
           try {
-            await post(api("fires", key, route), { reason });
+            await post(api("fires", key, verb), { reason });
           } catch (error) {
             errors.push(error.message);
           }

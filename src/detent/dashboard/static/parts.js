@@ -107,6 +107,10 @@ export function Card({ title, count, right, children }) {
   </section>`;
 }
 
+// Without rows, `none` is shown.
+export const Table = ({ head, rows, none }) => (rows.length
+  ? html`<table><thead><tr>${head}</tr></thead><tbody>${rows}</tbody></table>` : html`<${Empty}>${none}<//>`);
+
 // A row that opens a page: by a click beside its links, or by Enter.
 export const Row = ({ href, job, children }) => html`<tr tabindex="-1" data-href=${href} data-job=${job}>${children}</tr>`;
 

@@ -11,13 +11,9 @@ export function switchZone() {
   localStorage.setItem("detent.zone", zone);
 }
 
-const two = (n) => String(n).padStart(2, "0");
 function parts(ms) {
-  const d = new Date(ms);
-  const [y, mo, da, h, mi, s] = isUtc()
-    ? [d.getUTCFullYear(), d.getUTCMonth(), d.getUTCDate(), d.getUTCHours(), d.getUTCMinutes(), d.getUTCSeconds()]
-    : [d.getFullYear(), d.getMonth(), d.getDate(), d.getHours(), d.getMinutes(), d.getSeconds()];
-  return { date: `${y}-${two(mo + 1)}-${two(da)}`, time: `${two(h)}:${two(mi)}:${two(s)}`, short: `${two(h)}:${two(mi)}` };
+  const shown = new Date(isUtc() ? ms : ms - new Date(ms).getTimezoneOffset() * 60000).toISOString();
+  return { date: shown.slice(0, 10), time: shown.slice(11, 19), short: shown.slice(11, 16) };
 }
 
 export const zoneName = () =>
@@ -40,7 +36,7 @@ export function duration(ms) {
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 120) return `${Math.floor(s)} s`;
   if (s < 7200) return `${Math.floor(s / 60)} min`;
-  if (s < 172800) return `${Math.floor(s / 3600)} h ${two(Math.floor(s / 60) % 60)}`;
+  if (s < 172800) return `${Math.floor(s / 3600)} h ${String(Math.floor(s / 60) % 60).padStart(2, "0")}`;
   return `${Math.floor(s / 86400)} d`;
 }
 

@@ -10,12 +10,12 @@
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.errors import UsageError
-from detent.formats.base import APP, FOREIGN, NAME_MAX, Converted, app_name, slug, unique
+from detent.formats.base import FOREIGN, NAME_MAX, Converted, LocalContext, app_name, slug, unique
 from detent.formats.cronlock.texts import Texts, parse_duration
 from detent.manifest.alerts import service_of
 from detent.manifest.fields import TIMEOUT_MAX_S
@@ -36,15 +36,6 @@ CLAIM_MAX_S = 30.0
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
-
-
-class LocalContext(NamedTuple):
-    """The properties of the machine that a file depends on."""
-
-    timezone: str = "UTC"
-    variables: Mapping[str, str] = {}
-    app: str = APP
-    answers: Callable[[str], bool] = lambda address: False  # whether a Redis answers at an address
 
 
 def is_cronlock(document: Any, file_name: str = "") -> bool:
@@ -74,7 +65,7 @@ class _Converter:
         self._slugs = set[str]()
 
     def convert(self, document: dict[str, Any]) -> Converted:
-        self._check_fields("", document, ("node", "redis", "jobs"))
+        self._section("", document, ("node", "redis", "jobs"))
         node, store = self._node(document.get("node")), self._store(document.get("redis"))
         jobs = self._jobs(document.get("jobs"))
         if self._problems:
@@ -102,19 +93,16 @@ class _Converter:
         if warning not in self._warnings:
             self._warnings.append(warning)
 
-    def _check_fields(self, path: str, value: dict[str, Any], known: tuple[str, ...]) -> None:
-        for name in value:
-            if name not in known:
-                advice = did_you_mean(str(name), known) or f"; allowed are {listed(known, 'and')}"
-                self._problem(f"{path}/{name}".lstrip("/"), f"is not a field of a cronlock file{advice}")
-
     def _section(self, path: str, value: Any, known: tuple[str, ...]) -> dict[str, Any]:
         if value is None:
             return {}
         if type(value) is not dict:
             self._problem(path, f"must be a mapping of {listed(known, 'and')}, got {show(value)}")
             return {}
-        self._check_fields(path, value, known)
+        for name in value:
+            if name not in known:
+                advice = did_you_mean(str(name), known) or f"; allowed are {listed(known, 'and')}"
+                self._problem(f"{path}/{name}".lstrip("/"), f"is not a field of a cronlock file{advice}")
         return value
 
     def _node(self, given: Any) -> dict[str, Any]:
@@ -224,10 +212,8 @@ class _Converter:
         lock_ttl_s = self._duration(f"{path}/lock_ttl", job.get("lock_ttl")) or 0.0
         claim_s = lock_ttl_s or CLAIM_MAX_S
         if claim_s < CLAIM_MIN_S:
-            self._warn(
-                f"{path}/lock_ttl",
-                f"becomes {CLAIM_MIN_S:g} s, the shortest claim; claims are renewed",
-            )
+            message = f"becomes {CLAIM_MIN_S:g} s, the shortest claim; claims are renewed"
+            self._warn(f"{path}/lock_ttl", message)
         if claim_s < CLAIM_MAX_S:
             policy["claim_seconds"] = _number(max(claim_s, CLAIM_MIN_S))
         return policy
@@ -245,7 +231,7 @@ class _Converter:
         return seconds
 
     def _command(self, path: str, given: Any, *, is_required: bool = False) -> str | list[str]:
-        text = self._texts.command(given, path, is_required=is_required)
+        text = self._texts.value(given, path, is_required=is_required, in_shell=True)
         shell = self._here.variables.get("SHELL") or "/bin/sh"
         return text if not text or shell == "/bin/sh" else [shell, "-c", text]
 

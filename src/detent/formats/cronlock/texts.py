@@ -46,15 +46,8 @@ class Texts:
     def __init__(self, variables: Mapping[str, str], problem: Report, warn: Report) -> None:
         self._variables, self._problem, self._warn = variables, problem, warn
 
-    def value(self, given: Any, path: str, *, is_required: bool = False) -> str:
-        """Convert a text that is not for a shell: a bare `$VAR` is a variable."""
-        return self._converted(_EITHER, given, path, is_required=is_required)
-
-    def command(self, given: Any, path: str, *, is_required: bool = False) -> str:
-        """Convert a text for the shell, which expands a bare `$VAR` itself."""
-        return self._converted(_BRACED, given, path, is_required=is_required)
-
-    def _converted(self, pattern: re.Pattern[str], given: Any, path: str, *, is_required: bool) -> str:
+    def value(self, given: Any, path: str, *, is_required: bool = False, in_shell: bool = False) -> str:
+        """Convert a text.  A bare `$VAR` is a variable, but in a shell, which expands it itself."""
         if given is None or given == "":
             if is_required:
                 self._problem(path, "is required")
@@ -65,7 +58,7 @@ class Texts:
                 return ""
             given = "true" if given is True else "false" if given is False else str(given)
         made, end = "", 0
-        for found in pattern.finditer(given):
+        for found in (_BRACED if in_shell else _EITHER).finditer(given):
             before = escape_dollars(given[end : found.start()] + "$")[:-1]  # it may end in a dollar
             made += before + self._variable(found, path)
             end = found.end()

@@ -10,11 +10,11 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from detent.formats.base import APP, Converted, slug, unique
+from detent.formats.base import Converted, LocalContext, slug, unique
 from detent.formats.crontab.convert import Entry, Form, parse_crontab
 from detent.manifest.problems import ManifestError, Problem, escape_dollars
 
@@ -37,14 +37,6 @@ class File(NamedTuple):
     text: str
     form: Form
     name: str = ""  # if there are several crontabs
-
-
-class LocalContext(NamedTuple):
-    """The properties of the machine that a crontab depends on."""
-
-    timezone: str = "UTC"
-    homes: Mapping[str, str] = {}  # user → home; "" is the user of the node
-    app: str = APP
 
 
 def convert_crontabs(files: Sequence[File], here: LocalContext) -> Converted:

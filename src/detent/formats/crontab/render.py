@@ -12,20 +12,7 @@ Pure.
 from datetime import UTC, datetime
 
 from detent.errors import UsageError
-from detent.schedules.host_fields import (
-    REBOOT_UNSUPPORTED,
-    check_whole_minutes,
-    closed_field,
-    is_same_clock,
-    is_second_time,
-    minutes_of_period,
-    minutes_on,
-    open_field,
-    shift_minutes,
-    shifts_of,
-    short_field,
-    with_days,
-)
+from detent.schedules import host_fields
 from detent.schedules.timetable import Every, Instants, Once
 from detent.schedules.wallclock import WallClock
 from detent.schedules.zones import open_zone
@@ -37,33 +24,35 @@ def cron_fields(instants: Instants, zone: str) -> str:
         case WallClock():
             return _wall_fields(instants, zone)
         case Every():
-            check_whole_minutes(instants.period_s)
-            return _every_hour(shift_minutes(minutes_of_period(instants.period_s), "UTC", zone))
+            host_fields.check_whole_minutes(instants.period_s)
+            return _every_hour(
+                host_fields.shift_minutes(host_fields.minutes_of_period(instants.period_s), "UTC", zone)
+            )
         case Once():
             return _once_fields(instants, zone)
-    raise UsageError(REBOOT_UNSUPPORTED)
+    raise UsageError(host_fields.REBOOT_UNSUPPORTED)
 
 
 def _wall_fields(clock: WallClock, zone: str) -> str:
     fields = clock.pattern.fields
-    check_whole_minutes(0, fields.second.mask)
+    host_fields.check_whole_minutes(0, fields.second.mask)
     follows = fields.hour.is_open
-    is_twice = clock.rule == "twice" and not follows and shifts_of(zone)
-    if is_twice or not is_same_clock(clock.zone.name, zone):
-        return _every_hour(minutes_on(clock, zone))
-    minute = (short_field if follows else closed_field)(fields.minute.mask, 0, 59)
-    hour = (open_field if follows else closed_field)(fields.hour.mask, 0, 23)
-    return with_days(f"{minute} {hour}", fields)
+    is_twice = clock.rule == "twice" and not follows and host_fields.shifts_of(zone)
+    if is_twice or not host_fields.is_same_clock(clock.zone.name, zone):
+        return _every_hour(host_fields.minutes_on(clock, zone))
+    minute = (host_fields.short_field if follows else host_fields.closed_field)(fields.minute.mask, 0, 59)
+    hour = (host_fields.open_field if follows else host_fields.closed_field)(fields.hour.mask, 0, 23)
+    return host_fields.with_days(f"{minute} {hour}", fields)
 
 
 def _every_hour(minutes: int) -> str:
-    return f"{short_field(minutes, 0, 59)} * * * *"
+    return f"{host_fields.short_field(minutes, 0, 59)} * * * *"
 
 
 def _once_fields(once: Once, zone: str) -> str:
     """Render the date and time in every year: the trigger ignores the other years.  Cron never fires twice
     at a fixed time, so the second of two equal times needs every hour."""
-    check_whole_minutes(once.at)
+    host_fields.check_whole_minutes(once.at)
     local = datetime.fromtimestamp(once.at + open_zone(zone).window(once.at).offset, UTC)
-    hour = "*" if is_second_time(once, zone) else local.hour
+    hour = "*" if host_fields.is_second_time(once, zone) else local.hour
     return f"{local.minute} {hour} {local.day} {local.month} *"

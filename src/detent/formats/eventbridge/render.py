@@ -17,7 +17,7 @@ from typing import NamedTuple
 from detent.errors import UsageError
 from detent.formats.cloud_schedules import EVERY_DAY, EVERY_WEEKDAY, UtcTimes, is_whole, render
 from detent.schedules.cronfields import Field
-from detent.schedules.host_fields import bits, check_whole_minutes, runs, wider_days, wider_weekdays
+from detent.schedules.host_fields import bits, check_whole_minutes, ranges_text, wider_days, wider_weekdays
 from detent.schedules.timetable import Instants, Once
 from detent.schedules.wallclock import WallClock
 
@@ -89,4 +89,4 @@ def _values(mask: int, low: int, high: int) -> str:
     steps = {after - before for before, after in pairwise(values)}
     if len(values) > 2 and len(steps) == 1 and (step := steps.pop()) > 1 and values[-1] + step > high:
         return f"{values[0]}/{step}"
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs(values))
+    return ranges_text(values)

@@ -91,12 +91,11 @@ class _Reader:
         self.warnings: list[Problem] = []
 
     def problem(self, path: str, inner: str, message: str) -> None:
-        line = line_of(f"{path}/{inner}" if inner else path, self._lines)
-        self.problems.append(Problem(path=inner, message=message, line=line))
+        self.problems.append(Problem(inner, message, line_of(f"{path}/{inner}", self._lines)))
 
     def warning(self, path: str, inner: str, message: str) -> None:
-        line = line_of(f"{path}/{inner}" if inner else path, self._lines)
-        self.warnings.append(Problem(path=inner, message=message, line=line, code=FOREIGN))
+        line = line_of(f"{path}/{inner}", self._lines)
+        self.warnings.append(Problem(inner, message, line, code=FOREIGN))
 
     def find(self, document: Any, path: str) -> Iterator[FoundCronJob]:
         if document is None:

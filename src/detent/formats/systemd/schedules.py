@@ -9,6 +9,7 @@
 - Clock changes follow our rule; systemd skips a time in the gap.
 """
 
+import re
 from calendar import monthrange
 from collections.abc import Collection, Iterator
 from datetime import datetime
@@ -18,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from detent.formats.systemd.calendar import ALL_WEEKDAYS, YEAR_HIGH, YEAR_LOW, Calendar
 from detent.schedules.cronfields import DAY_OF_MONTH, DAY_OF_WEEK, WEEKDAYS, Field, Grammar, parse_field
-from detent.schedules.host_fields import runs
+from detent.schedules.host_fields import ranges_text
 from detent.schedules.yeardays import MONTH_LENGTHS, DayRule, days_of_month
 
 SPANS_MAX = 8  # ranges of years; each becomes a job
@@ -218,16 +219,11 @@ def cron_field(values: Collection[int], low: int, high: int) -> str:
         # Only for times: a day field that starts with `*` has another meaning in cron.
         is_whole = low == 0 and ordered[0] == low and ordered[-1] + step > high
         return f"*/{step}" if is_whole else f"{ordered[0]}-{ordered[-1]}/{step}"
-    return ",".join(_runs(ordered))
-
-
-def _runs(ordered: list[int]) -> list[str]:
-    return [f"{first}-{last}" if last > first else str(first) for first, last in runs(ordered)]
+    return ranges_text(ordered)
 
 
 def _weekday_names(weekdays: Collection[int]) -> str:
     if frozenset(weekdays) == ALL_WEEKDAYS:
         return "*"
-    spans = _runs(sorted(set(weekdays) - {0}))
-    items = ["-".join(WEEKDAYS[int(day)] for day in span.split("-")) for span in spans]
-    return ",".join([*items, "SUN"] if 0 in weekdays else items)
+    named = re.sub(r"\d", lambda day: WEEKDAYS[int(day[0])], ranges_text(sorted(set(weekdays) - {0})))
+    return ",".join(filter(None, (named, "SUN" if 0 in weekdays else "")))

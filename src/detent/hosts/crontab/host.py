@@ -101,7 +101,7 @@ class CrontabHost:
         return [made]
 
     def find(self) -> list[Found]:
-        entries = [entry.found for entry in find_entries(self._table.read())]
+        entries = find_entries(self._table.read())
         return [*self._specs.find({entry.job for entry in entries}), *entries]
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
@@ -118,7 +118,7 @@ class CrontabHost:
 
     def unmanaged(self) -> list[Unmanaged]:
         text = self._table.read()
-        ours = {entry.at for entry in find_entries(text)}
+        ours = {entry.place for entry in find_entries(text)}
         entries = parse_crontab(text, self._table.form).entries
         return [
             Unmanaged(
@@ -133,7 +133,7 @@ class CrontabHost:
                 job=triggered_job(entry.command),
             )
             for entry in entries
-            if entry.line - 1 not in ours
+            if str(entry.line - 1) not in ours
         ]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:

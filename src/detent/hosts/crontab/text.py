@@ -6,11 +6,8 @@
   its meaning counts as edited.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from detent.hosts.reconcile import Change, Found, Resource, seal
 
@@ -22,21 +19,14 @@ _MARK = re.compile(r"(.*) # (detent-([a-z0-9-]+\.[a-z0-9-]+)-[0-9]+) ([0-9a-f]{1
 _VARIABLE = re.compile(r"""\s*(["']?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=.*""")
 
 
-class Entry(NamedTuple):
-    """One of detent's lines."""
-
-    at: int  # line number, from 0
-    found: Found
-    is_below_variables: bool = False
-
-
 def make_entry(name: str, job: str, revision: str, line: str) -> Resource:
     content = f"{line} # {name} {revision} {seal(line, name, revision)}"
     return Resource(name, job, revision, content, KIND)
 
 
-def find_entries(text: str) -> list[Entry]:
-    entries: list[Entry] = []
+def find_entries(text: str) -> list[Found]:
+    """Return detent's lines.  The place of each is its number, from 0."""
+    entries: list[Found] = []
     variables: dict[str, str] = {}
     for index, line in enumerate(text.split("\n")):
         mark = _MARK.fullmatch(line)
@@ -47,8 +37,8 @@ def find_entries(text: str) -> list[Entry]:
     return entries
 
 
-def _entry(index: int, line: str, mark: re.Match[str], variables: list[str]) -> Entry:
-    found = Found(
+def _entry(index: int, line: str, mark: re.Match[str], variables: list[str]) -> Found:
+    return Found(
         name=mark[2],
         content="\n".join([*variables, line]),
         job=mark[3],
@@ -57,23 +47,23 @@ def _entry(index: int, line: str, mark: re.Match[str], variables: list[str]) -> 
         place=str(index),
         kind=KIND,
     )
-    return Entry(index, found, bool(variables))
 
 
 def rewrite(text: str, changes: Sequence[Change], retired: Collection[int] = ()) -> str:
     """Return the text after the changes; `retired` are the numbers of unmanaged lines to remove."""
-    existing = {str(entry.at): entry for entry in find_entries(text)}
+    existing = {entry.place: entry for entry in find_entries(text)}
     lines: list[str | None] = list(text.split("\n"))
     fresh: list[str] = []
     for index in retired:
         lines[index] = None
     for change in changes:
         entry = existing.get(change.before.place) if change.before else None
-        if entry and (change.action == "delete" or (change.action == "update" and entry.is_below_variables)):
-            lines[entry.at] = None
+        is_moved = entry is not None and "\n" in entry.content  # from below the variables that it has first
+        if entry and (change.action == "delete" or (change.action == "update" and is_moved)):
+            lines[int(entry.place)] = None
         elif entry and change.action == "update" and change.after:
-            lines[entry.at] = change.after.content
-        if change.after and (change.action == "create" or (entry and lines[entry.at] is None)):
+            lines[int(entry.place)] = change.after.content
+        if change.after and (change.action == "create" or (entry and lines[int(entry.place)] is None)):
             fresh.append(change.after.content)
     return _joined([line for line in lines if line is not None], fresh)
 

@@ -5,8 +5,6 @@
   content.  Two processes on one machine wait for each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,16 +13,9 @@ from typing import Any
 from detent.errors import UsageError
 from detent.formats.eventbridge.render import schedule_expressions
 from detent.hosts.adoption import Identity, Unmanaged, triggered_job
-from detent.hosts.base import Option, Settings, render_schedules
+from detent.hosts.base import Host, Option, Settings, render_schedules
+from detent.hosts.eventbridge import schedules
 from detent.hosts.eventbridge.lambda_function import handler
-from detent.hosts.eventbridge.schedules import (
-    Schedule,
-    Target,
-    dump,
-    make_schedule,
-    read_schedule,
-    set_fields,
-)
 from detent.hosts.eventbridge.service import Service
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
 from detent.hosts.remote import check_shared, user_warnings
@@ -51,7 +42,7 @@ _CRON = re.compile(r"cron\((\S+) (\S+) (\S+) (\S+) (\S+) \*\)")
 _RATE_UNITS = {"minute": (1, "m"), "hour": (1, "h"), "day": (24, "h")}
 
 
-def open_host(settings: Settings) -> EventBridgeHost:
+def open_host(settings: Settings) -> Host:
     group = settings.option("group", "default")
     if not _NAME.fullmatch(group):
         raise UsageError(
@@ -82,19 +73,19 @@ class EventBridgeHost:
         target = self._target()
         check_shared(self.name, specs, "" if target.has_store else ADVICE)
         return [
-            make_schedule(spec, index, expression, target)
+            schedules.make_schedule(spec, index, expression, target)
             for spec, expressions in render_schedules(
                 self.name, specs, lambda spec, index: schedule_expressions(spec.times[index].instants)
             )
             for index, expression in enumerate(expressions)
         ]
 
-    def _target(self) -> Target:
+    def _target(self) -> schedules.Target:
         option = self._settings.option
         for name, what in (("target_arn", "Lambda function"), ("role_arn", "role")):
             if not option(name):
                 raise UsageError(f"name the {what} of the schedules with --{name.replace('_', '-')} ARN")
-        return Target(
+        return schedules.Target(
             arn=option("target_arn"),
             role_arn=option("role_arn"),
             dead_letter_arn=option("dead_letter_arn"),
@@ -102,15 +93,14 @@ class EventBridgeHost:
         )
 
     def find(self) -> list[Found]:
-        return [read_schedule(one) for one in self._service.list(PREFIX)]
+        return [schedules.read_schedule(one) for one in self._service.list(PREFIX)]
 
     def change(self, changes: Sequence[Change], retire: Sequence[Unmanaged] = ()) -> None:
         for change in changes:
-            if change.action == "create" and change.after:
-                self._service.create(change.after.content)
-            elif change.action == "update" and change.after and change.before:
-                self._back_up(change.name, change.before.content)
-                self._service.update(change.after.content)
+            if change.action in ("create", "update") and change.after:
+                if change.before:
+                    self._back_up(change.name, change.before.content)
+                self._service.write(change.after.content, is_new=change.before is None)
             elif change.action == "delete":
                 self._service.delete(change.name)
         written = {change.name for change in changes}
@@ -123,8 +113,8 @@ class EventBridgeHost:
         self._settings.back_up(f"eventbridge-{self._group}-{name}", content.encode())
 
     def unmanaged(self) -> list[Unmanaged]:
-        found = [set_fields(one) for one in self._service.list()]
-        return [_unmanaged(one) for one in found if not read_schedule(one).job]
+        found = [schedules.set_fields(one) for one in self._service.list()]
+        return [_unmanaged(one) for one in found if not schedules.read_schedule(one).job]
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         warnings = list(user_warnings(specs, self.name))
@@ -135,13 +125,13 @@ class EventBridgeHost:
         return warnings
 
 
-def _unmanaged(schedule: Schedule) -> Unmanaged:
+def _unmanaged(schedule: schedules.Schedule) -> Unmanaged:
     target = schedule.get("Target", {})
     text = str(target.get("Input", ""))
     return Unmanaged(
         name=schedule["Name"],
         place=schedule["Name"],
-        content=dump(schedule),
+        content=schedules.dump(schedule),
         schedules=tuple(to_schedules(schedule.get("ScheduleExpression", ""))),
         timezone=schedule.get("ScheduleExpressionTimezone") or "UTC",
         user=_role(target.get("RoleArn", "")),

@@ -6,8 +6,6 @@ failure destination see it.  The trigger is stopped shortly before Lambda's own 
 its attempt.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@
 - The service replaces `<aws.scheduler.…>` in the input, so each `<` of the spec is written as a JSON escape.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

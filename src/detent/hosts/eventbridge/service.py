@@ -1,7 +1,5 @@
 """The API of EventBridge Scheduler for the schedules of one group, with boto3."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,13 +34,10 @@ class Service:
             names = [one["Name"] for page in pages for one in page["Schedules"]]
             return [self._client.get_schedule(GroupName=self._group, Name=name) for name in names]
 
-    def create(self, content: str) -> None:
+    def write(self, content: str, *, is_new: bool) -> None:
         with _errors_converted():
-            self._client.create_schedule(GroupName=self._group, **json.loads(content))
-
-    def update(self, content: str) -> None:
-        with _errors_converted():
-            self._client.update_schedule(GroupName=self._group, **json.loads(content))
+            call = self._client.create_schedule if is_new else self._client.update_schedule
+            call(GroupName=self._group, **json.loads(content))
 
     def delete(self, name: str) -> None:
         with _errors_converted(), suppress(self._client.exceptions.ResourceNotFoundException):

@@ -5,8 +5,6 @@ both kinds have had the same paths since Kubernetes 1.21.  A change names the ve
 the server refuses it if there is a newer one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

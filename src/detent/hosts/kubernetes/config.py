@@ -10,8 +10,6 @@ client lacks:
 - It uses the content of a token file unchanged.  We strip the trailing newline, as kubectl does.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Mapping

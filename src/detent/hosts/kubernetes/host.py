@@ -6,43 +6,23 @@
 - Secrets are referenced, never written.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detent.errors import HostError, UsageError
 from detent.formats.kubernetes.convert import convert_kubernetes
 from detent.formats.kubernetes.render import cronjob_schedules
 from detent.hosts.adoption import Identity, Unmanaged, unmanaged_job
-from detent.hosts.base import Option, Settings, render_schedules
-from detent.hosts.kubernetes.objects import (
-    CONFIGMAP,
-    CRONJOB,
-    JOB,
-    MANAGER,
-    Object,
-    Pod,
-    account_name,
-    dump,
-    load,
-    make_configmap,
-    make_cronjob,
-    name_of,
-    own_entries,
-    read_object,
-    resource_of,
-)
+from detent.hosts.base import Host, Option, Settings, render_schedules
+from detent.hosts.kubernetes import objects
+from detent.hosts.kubernetes.cluster import Cluster
+from detent.hosts.kubernetes.config import find_access
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource
 from detent.hosts.remote import check_shared, user_warnings
 from detent.manifest.spec import Spec
 from detent.text import quote
-
-if TYPE_CHECKING:
-    from detent.hosts.kubernetes.cluster import Cluster
 
 OPTIONS = (
     Option("image", "the image that contains detent and the jobs' programs", "IMAGE"),
@@ -71,7 +51,7 @@ _MEMORY = re.compile(r"([1-9][0-9]*)([KMGT]i)")
 _UNITS = ("Ki", "Mi", "Gi", "Ti")
 
 
-def open_host(settings: Settings) -> KubernetesHost:
+def open_host(settings: Settings) -> Host:
     for option, form in (("namespace", _LABEL), ("secret", _SUBDOMAIN), ("service_account", _SUBDOMAIN)):
         value = settings.option(option)
         if value and not form.fullmatch(value):
@@ -87,19 +67,16 @@ class KubernetesHost:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._live: dict[str, Object] = {}
+        self._live: dict[str, objects.Object] = {}
         self._namespace = settings.option("namespace", "default")
         self._cluster: Cluster | None = None
         self._server = ""
         if not settings.options.get("render"):
             self._cluster, self._server = self._reach()
         self.where = f"the namespace {self._namespace} of {self._server}"
-        self.identity = Identity(account_name(settings.option("service_account")))
+        self.identity = Identity(objects.account_name(settings.option("service_account")))
 
     def _reach(self) -> tuple[Cluster, str]:
-        from detent.hosts.kubernetes.cluster import Cluster  # late: the client is slow to load
-        from detent.hosts.kubernetes.config import find_access
-
         settings = self._settings
         access = find_access(settings.option("kubeconfig"), settings.option("context"), settings.env)
         self._namespace = settings.option("namespace", access.namespace)
@@ -122,18 +99,20 @@ class KubernetesHost:
         for spec, schedules in render_schedules(
             self.name, specs, lambda spec, index: cronjob_schedules(spec.times[index].instants)
         ):
-            objects = [make_cronjob(spec, index, schedule, pod) for index, schedule in enumerate(schedules)]
-            made += [resource_of(one, spec) for one in (make_configmap(spec, pod), *objects)]
+            cronjobs = [
+                objects.make_cronjob(spec, index, schedule, pod) for index, schedule in enumerate(schedules)
+            ]
+            made += [objects.resource_of(one, spec) for one in (objects.make_configmap(spec, pod), *cronjobs)]
         return made
 
-    def _pod(self) -> Pod:
+    def _pod(self) -> objects.Pod:
         option = self._settings.option
         image = option("image")
         if not image:
             raise UsageError("name the image that contains detent and the jobs' programs with --image")
         if not image.isprintable() or " " in image:
             raise UsageError(f"--image {quote(image)} is not an image name")
-        return Pod(
+        return objects.Pod(
             image=image,
             namespace=self._namespace,
             program=self._settings.detent,
@@ -144,12 +123,16 @@ class KubernetesHost:
         )
 
     def find(self) -> list[Found]:
-        self._live = {name_of(one): one for kind in (CONFIGMAP, CRONJOB) for one in self._api.list(kind)}
-        found = [read_object(one) for one in self._live.values()]
+        self._live = {
+            objects.name_of(one): one
+            for kind in (objects.CONFIGMAP, objects.CRONJOB)
+            for one in self._api.list(kind)
+        }
+        found = [objects.read_object(one) for one in self._live.values()]
         return [one for one in found if one.job or one.name.partition("/")[2].startswith(PREFIX)]
 
     def unmanaged(self) -> list[Unmanaged]:
-        return list(_find_unmanaged(self._api.list(CRONJOB)))
+        return list(_find_unmanaged(self._api.list(objects.CRONJOB)))
 
     def warnings(self, specs: Sequence[Spec]) -> list[str]:
         secret = self._pod().secret
@@ -163,18 +146,18 @@ class KubernetesHost:
         """Write specs before the CronJobs that use them, and delete them after."""
         fresh = [change for change in changes if change.action in ("create", "update")]
         gone = [change for change in changes if change.action == "delete"]
-        for change in sorted(fresh, key=lambda change: change.kind == CRONJOB):
+        for change in sorted(fresh, key=lambda change: change.kind == objects.CRONJOB):
             self._apply(change)
         written = {change.name for change in fresh}
         for entry in retire:
             if entry.name not in written:  # else it was replaced under the same name
                 self._retire(entry)
-        for change in sorted(gone, key=lambda change: change.kind != CRONJOB):
+        for change in sorted(gone, key=lambda change: change.kind != objects.CRONJOB):
             self._api.delete(self._live[change.name])
 
     def _apply(self, change: Change) -> None:
         assert change.after is not None
-        wanted = load(change.after.content)
+        wanted = objects.load(change.after.content)
         before = self._live.get(change.name) if change.action == "update" else None
         if before is None:
             self._live[change.name] = self._api.apply(wanted)
@@ -183,25 +166,25 @@ class KubernetesHost:
             raise HostError(f"{change.name} is still being deleted: apply again later")
         self._back_up(before)
         after = self._api.apply(wanted, before["metadata"]["resourceVersion"])
-        if read_object(after).content != change.after.content:
+        if objects.read_object(after).content != change.after.content:
             after = self._api.replace(_without_others(after, wanted))
         self._live[change.name] = after
 
     def _retire(self, entry: Unmanaged) -> None:
-        for live in self._api.list(CRONJOB):
+        for live in self._api.list(objects.CRONJOB):
             if live["metadata"]["name"] == entry.place:
                 self._back_up(live)
                 self._api.delete(live)
 
-    def _back_up(self, live: Object) -> None:
-        label = f"kubernetes-{self._namespace}-{name_of(live).replace('/', '-')}"
-        self._settings.back_up(label, dump(live).encode())
+    def _back_up(self, live: objects.Object) -> None:
+        label = f"kubernetes-{self._namespace}-{objects.name_of(live).replace('/', '-')}"
+        self._settings.back_up(label, objects.dump(live).encode())
 
 
-def _find_unmanaged(cronjobs: Iterable[Object]) -> Iterator[Unmanaged]:
+def _find_unmanaged(cronjobs: Iterable[objects.Object]) -> Iterator[Unmanaged]:
     """Yield each CronJob without a mark that can be converted, and so compared with a job."""
     for cronjob in cronjobs:
-        if JOB in (cronjob["metadata"].get("annotations") or {}):
+        if objects.JOB in (cronjob["metadata"].get("annotations") or {}):
             continue
         plain = {key: cronjob[key] for key in ("apiVersion", "kind", "spec")}
         plain["metadata"] = {"name": cronjob["metadata"]["name"]}
@@ -210,16 +193,20 @@ def _find_unmanaged(cronjobs: Iterable[Object]) -> Iterator[Unmanaged]:
         except UsageError:
             continue
         pod = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-        yield unmanaged_job(name_of(cronjob), dump(plain), job)._replace(
+        yield unmanaged_job(objects.name_of(cronjob), objects.dump(plain), job)._replace(
             place=cronjob["metadata"]["name"],
-            user=account_name(str(pod.get("serviceAccountName") or pod.get("serviceAccount") or "")),
+            user=objects.account_name(str(pod.get("serviceAccountName") or pod.get("serviceAccount") or "")),
         )
 
 
-def _without_others(live: Object, wanted: Object) -> Object:
+def _without_others(live: objects.Object, wanted: objects.Object) -> objects.Object:
     """Return the wanted object, without the fields and the ownership of other managers."""
     entries = live["metadata"].get("managedFields", [])
-    others = [one for one in own_entries(entries) if (one["manager"], one["operation"]) != (MANAGER, "Apply")]
+    others = [
+        one
+        for one in objects.own_entries(entries)
+        if (one["manager"], one["operation"]) != (objects.MANAGER, "Apply")
+    ]
     kept = [one for one in entries if one not in others]
     metadata = {**live["metadata"], "managedFields": kept}
     return {**wanted, "metadata": metadata}
@@ -234,7 +221,7 @@ def _secret_key(given: str) -> tuple[str, str] | None:
     return name, key or "url"
 
 
-def _resources(cpu: str, memory: str) -> Object | None:
+def _resources(cpu: str, memory: str) -> objects.Object | None:
     """Return amounts in the form of the cluster, so that they compare equal.  Memory is limited to its
     request."""
     if cpu and not _CPU.fullmatch(cpu):

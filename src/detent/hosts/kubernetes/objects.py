@@ -7,8 +7,6 @@
 - The server adds defaults.  Only the fields in `managedFields`, which a manager has set, are compared.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -5,8 +5,6 @@
 - Drop-ins (`systemctl edit`) are not touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +15,7 @@ from detent.formats.systemd.render import calendar_events
 from detent.formats.systemd.service import TRUE
 from detent.formats.systemd.units import parse_unit
 from detent.hosts.adoption import DYNAMIC_USER, Identity, Unmanaged, unmanaged_job
-from detent.hosts.base import Option, Settings, environment_warnings, render_schedules, write_atomically
+from detent.hosts.base import Host, Option, Settings, environment_warnings, render_schedules, write_atomically
 from detent.hosts.reconcile import PREFIX, Change, Found, Resource, resource_name
 from detent.hosts.spec_folder import KIND as SPEC
 from detent.hosts.spec_folder import SpecFolder, spec_resources
@@ -46,7 +44,7 @@ RESTRICTING = (
 NOT_SET = ("no", "false", "off", "0", "n", "f")
 
 
-def open_host(settings: Settings) -> SystemdHost:
+def open_host(settings: Settings) -> Host:
     is_user = bool(settings.options.get("user"))
     if is_user and settings.option("run_as"):
         raise UsageError("--run-as is for system units: with --user, triggers run as that user")

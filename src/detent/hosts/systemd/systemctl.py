@@ -1,7 +1,5 @@
 """Runs `systemctl` if systemd is running, or says what to do by hand."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Sequence

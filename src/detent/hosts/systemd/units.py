@@ -9,8 +9,6 @@
   privileges; the trigger of a command or call has the rights that the work may need.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -13,18 +13,7 @@ from detent.manifest.lint.cron_fields import lint_pattern
 from detent.manifest.lint.dst import LintSpan, lint_dst
 from detent.manifest.lint.work import lint_work
 from detent.manifest.problems import Problem
-from detent.schedules.timetable import (
-    AT_BOOT,
-    DAY_S,
-    FOREVER,
-    Every,
-    Timetable,
-    combine,
-    parse_instant,
-    parse_schedule,
-    patterns_of,
-    period_text,
-)
+from detent.schedules import timetable
 from detent.schedules.wallclock import check_dst
 from detent.schedules.zones import open_zone
 from detent.text import plural, quote
@@ -36,7 +25,7 @@ MEETINGS_SOUGHT = 500  # steps of the search for an instant that two schedules s
 DEADLINE_LOW_S = 5.0  # a busy store or a takeover by another node delays a start by about this much
 
 _TICK = timedelta(seconds=1)
-_CALENDAR = {DAY_S: "@daily", 7 * DAY_S: "@weekly"}
+_CALENDAR = {timetable.DAY_S: "@daily", 7 * timetable.DAY_S: "@weekly"}
 
 
 class LintedJob(NamedTuple):
@@ -54,10 +43,10 @@ class LintedJob(NamedTuple):
         rule: str = self.job["policy"].get("dst", "vixie")
         return rule
 
-    def timetables(self) -> list[Timetable]:
+    def timetables(self) -> list[timetable.Timetable]:
         zone = self.job["timezone"]
         return [
-            parse_schedule(text, timezone=zone, dst=self.rule, version=self.version, seed=self.name)
+            timetable.parse_schedule(text, timezone=zone, dst=self.rule, version=self.version, seed=self.name)
             for text in self.texts
         ]
 
@@ -69,10 +58,10 @@ def lint_job(subject: LintedJob) -> list[Problem]:
     return found
 
 
-def _expressions(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
+def _expressions(subject: LintedJob, tables: list[timetable.Timetable]) -> Iterator[Problem]:
     for i, (text, table) in enumerate(zip(subject.texts, tables, strict=True)):
         path = f"schedules/{i}"
-        for pattern in patterns_of(table):
+        for pattern in timetable.patterns_of(table):
             yield from lint_pattern(text, pattern, path, subject.version)
             if found := lint_dst(text, pattern, path, check_dst(subject.rule), _span(subject)):
                 yield found
@@ -82,14 +71,14 @@ def _expressions(subject: LintedJob, tables: list[Timetable]) -> Iterator[Proble
 
 def _span(subject: LintedJob) -> LintSpan:
     given = {name: subject.job.get(name) for name in ("starts_at", "ends_at")}
-    starts_at, ends_at = (parse_instant(at, name) if at else None for name, at in given.items())
+    starts_at, ends_at = (timetable.parse_instant(at, name) if at else None for name, at in given.items())
     since = max(subject.now, starts_at) if starts_at else subject.now
     return LintSpan(open_zone(subject.job["timezone"]), since, ends_at)
 
 
-def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
+def _every(text: str, table: timetable.Timetable, path: str, zone: str) -> Problem | None:
     """Find `@every 24h` in a zone other than UTC: its author probably expects midnight in that zone."""
-    instead = _CALENDAR.get(table.instants.period_s) if isinstance(table.instants, Every) else None
+    instead = _CALENDAR.get(table.instants.period_s) if isinstance(table.instants, timetable.Every) else None
     if instead is None or zone == "UTC":
         return None
     message = f"{quote(text)} counts from the Unix epoch: it fires at midnight UTC, not in {zone}"
@@ -97,9 +86,9 @@ def _every(text: str, table: Timetable, path: str, zone: str) -> Problem | None:
     return Problem(path, message, code="every-in-utc", advice=advice)
 
 
-def _together(tables: list[Timetable], subject: LintedJob) -> Iterator[Problem]:
+def _together(tables: list[timetable.Timetable], subject: LintedJob) -> Iterator[Problem]:
     """Lint the schedules of the job in combination."""
-    at_boot = any(text.strip().lower() == AT_BOOT for text in subject.texts)
+    at_boot = any(text.strip().lower() == timetable.AT_BOOT for text in subject.texts)
     if not at_boot and (found := _nothing_left(tables, subject)):
         yield found
         return
@@ -113,21 +102,21 @@ def _together(tables: list[Timetable], subject: LintedJob) -> Iterator[Problem]:
             return
 
 
-def _nothing_left(tables: list[Timetable], subject: LintedJob) -> Problem | None:
+def _nothing_left(tables: list[timetable.Timetable], subject: LintedJob) -> Problem | None:
     job, now = subject.job, subject.now
     advice = "choose a later time, or remove the job"
-    if "at" in job and parse_instant(job["at"], "at") <= now:
+    if "at" in job and timetable.parse_instant(job["at"], "at") <= now:
         message = f"{job['at']} is in the past: the job will not fire again"
         return Problem("at", message, code="past", advice=advice)
     bounds = {name: job[name] for name in ("starts_at", "ends_at") if name in job}
-    if tables and combine(tables, **bounds).after(now) is None:
+    if tables and timetable.combine(tables, **bounds).after(now) is None:
         name = "ends_at" if "ends_at" in job else "schedules"
         message = "the last instant is in the past: the job will not fire again"
         return Problem(name, message, code="past", advice=advice)
     return None
 
 
-def shared_instant(one: Timetable, other: Timetable, now: datetime) -> datetime | None:
+def shared_instant(one: timetable.Timetable, other: timetable.Timetable, now: datetime) -> datetime | None:
     """Return the first instant after now that both have, if a bounded search finds one."""
     since: datetime = now
     for _ in range(MEETINGS_SOUGHT):
@@ -138,11 +127,11 @@ def shared_instant(one: Timetable, other: Timetable, now: datetime) -> datetime 
     return None
 
 
-def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
+def _policy(subject: LintedJob, tables: list[timetable.Timetable]) -> Iterator[Problem]:
     policy = subject.job["policy"]
     waits_s = total_wait_s(policy["retries"])
     if max(policy["timeout_seconds"], waits_s) > OFTEN_S and tables:
-        interval_s = _shortest_s(combine(tables), subject.now)
+        interval_s = _shortest_s(timetable.combine(tables), subject.now)
         if interval_s >= OFTEN_S:
             yield from _too_long(policy, interval_s, waits_s, subject.version)
     deadline_s = policy.get("start_deadline_seconds", 0)
@@ -155,16 +144,19 @@ def _policy(subject: LintedJob, tables: list[Timetable]) -> Iterator[Problem]:
 def _too_long(
     policy: Mapping[str, Any], interval_s: float, waits_s: float, version: int
 ) -> Iterator[Problem]:
-    interval, timeout_s = period_text(int(interval_s)), policy["timeout_seconds"]
+    interval, timeout_s = timetable.period_text(int(interval_s)), policy["timeout_seconds"]
     forbids = policy["concurrency"] == "Forbid" and policy.get("max_running", 1) == 1
     if forbids and timeout_s > interval_s:
-        takes = f"an attempt may take {period_text(timeout_s)}"
+        takes = f"an attempt may take {timetable.period_text(timeout_s)}"
         message = f"{takes}, but the next fire is due {interval} later: Forbid skips it while one runs"
         wait = ", or let one fire wait with `concurrency: Queue`" if version > 1 else ""
         advice = f"choose a timeout below {int(interval_s)} s{wait}"
         yield Problem("policy/timeout_seconds", message, code="timeout-over-interval", advice=advice)
     if waits_s > interval_s:
-        attempts, waits = plural(policy["retries"]["max_attempts"], "attempt"), period_text(int(waits_s))
+        attempts, waits = (
+            plural(policy["retries"]["max_attempts"], "attempt"),
+            timetable.period_text(int(waits_s)),
+        )
         message = f"{attempts} wait {waits} in total, but the next fire is due {interval} after the first"
         advice = "set fewer attempts or a smaller max_seconds: the next fire tries again anyway"
         yield Problem("policy/retries", message, code="retries-over-interval", advice=advice)
@@ -176,8 +168,8 @@ def total_wait_s(retries: Mapping[str, Any]) -> float:
     return float(sum(min(low * 2 ** min(n, 40), high) for n in range(retries["max_attempts"] - 1)))
 
 
-def _shortest_s(schedule: Timetable, now: datetime) -> float:
+def _shortest_s(schedule: timetable.Timetable, now: datetime) -> float:
     """Return the shortest interval between the next instants; infinity if there are fewer than two."""
-    instants = islice(schedule.between(now, FOREVER), INSTANTS_LOOKED_AT)
+    instants = islice(schedule.between(now, timetable.FOREVER), INSTANTS_LOOKED_AT)
     gaps = ((b - a).total_seconds() for a, b in pairwise(instants))
     return min(gaps, default=float("inf"))

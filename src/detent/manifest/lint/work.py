@@ -67,11 +67,18 @@ def _unused_retries(job: Mapping[str, Any]) -> Iterator[Problem]:
 def lint_text(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Lint the text of a manifest.  Paths are those of the document."""
     yield from lint_secrets(document)
-    jobs = document.get("jobs")
-    owners = [(f"jobs/{i}", job) for i, job in enumerate(jobs if isinstance(jobs, list) else ())]
-    for path, owner in (*owners, ("defaults", document.get("defaults"))):
+    for path, owner in _owners(document):
         for name in ("command", *HOOKS):
-            yield from _dollars(owner.get(name) if isinstance(owner, dict) else None, f"{path}/{name}")
+            yield from _dollars(owner.get(name), f"{path}/{name}")
+
+
+def _owners(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the jobs and the defaults with their paths."""
+    jobs = document.get("jobs")
+    named = [(f"jobs/{i}", job) for i, job in enumerate(jobs if isinstance(jobs, list) else ())]
+    for path, owner in (*named, ("defaults", document.get("defaults"))):
+        if isinstance(owner, dict):
+            yield path, owner
 
 
 def _dollars(command: Any, path: str) -> Iterator[Problem]:
@@ -90,18 +97,12 @@ def lint_secrets(document: Mapping[str, Any]) -> Iterator[Problem]:
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, str) and not value.startswith(("env:", "file:")) and "${" not in value:
             yield _plain(f"secrets/{name}")
-    jobs = document.get("jobs")
-    for i, job in enumerate(jobs if isinstance(jobs, list) else ()):
-        yield from _plain_references(job, f"jobs/{i}")
-    yield from _plain_references(document.get("defaults"), "defaults")
-
-
-def _plain_references(job: Any, path: str) -> Iterator[Problem]:
-    auth = job.get("auth") if isinstance(job, dict) else None
-    references = auth.get("secret_refs") if isinstance(auth, dict) else None
-    for i, reference in enumerate(references if isinstance(references, list) else ()):
-        if isinstance(reference, str) and reference.startswith("raw:") and "${" not in reference:
-            yield _plain(f"{path}/auth/secret_refs/{i}")
+    for path, owner in _owners(document):
+        auth = owner.get("auth")
+        references = auth.get("secret_refs") if isinstance(auth, dict) else None
+        for i, reference in enumerate(references if isinstance(references, list) else ()):
+            if isinstance(reference, str) and reference.startswith("raw:") and "${" not in reference:
+                yield _plain(f"{path}/auth/secret_refs/{i}")
 
 
 def _plain(path: str) -> Problem:

@@ -1,6 +1,4 @@
-"""Measures a node: its events and the calls of its store become series.  Nothing of the node knows of it."""
-
-from __future__ import annotations
+"""Measures a node: its events and the calls of its store become series.  The node does not depend on it."""
 
 import platform
 from collections import Counter
@@ -16,7 +14,7 @@ from detent.observe.watched_store import Watch
 from detent.rules.rates import without_priority
 from detent.stores.base import app_of
 
-JOBS_MAX = 500  # names in labels; each name costs a line for each of its outcomes
+JOBS_MAX = 500  # names in labels; each name adds one series for each of its outcomes
 OTHER = "other"
 SILENT_S = 60.0  # a healthy node calls its store at least every ten seconds
 COUNTED = {  # events that are counted as they are
@@ -30,11 +28,8 @@ COUNTED = {  # events that are counted as they are
 class Meter(Protocol):
     """Keeps the values of series, and makes them available outside."""
 
-    def add(self, name: str, labels: Labels, amount: float = 1.0) -> None: ...
-
-    def set(self, name: str, labels: Labels, value: float) -> None: ...
-
-    def observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None: ...
+    def record(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
+        """Add to a counter, set a gauge, or observe a value of a histogram."""
 
 
 class NodeMetrics:
@@ -48,18 +43,18 @@ class NodeMetrics:
         self._state = "starting"  # | ready | draining
         self._is_store_away = False
         self.watch = Watch(self._called, self._granted, self._ended)
-        self._set("detent_build_info", (__version__, platform.python_version()), 1)
+        self._record("detent_build_info", (__version__, platform.python_version()), 1)
         for name in COUNTED.values():
-            self._add(name, (app,), 0)
+            self._record(name, (app,), 0)
 
     def set_slots(self, queues: Sequence[str], slots: int) -> None:
         for queue in queues:
-            self._set("detent_slots", (self._app, queue), slots)
-            self._set("detent_running", (self._app, queue), self._running[self._app, queue])
+            self._record("detent_slots", (self._app, queue), slots)
+            self._record("detent_running", (self._app, queue), self._running[self._app, queue])
 
     def emit(self, event: str, **fields: Any) -> None:
         if name := COUNTED.get(event):
-            self._add(name, (self._app,))
+            self._record(name, (self._app,))
         elif event in ("store-unavailable", "store-back"):
             self._is_store_away = event == "store-unavailable"
         elif event in ("started", "draining"):
@@ -83,12 +78,12 @@ class NodeMetrics:
 
     def _called(self, verb: str, took_s: float, error: Exception | None) -> None:
         self._called_at = clock.monotonic()
-        self._observe("detent_store_call_duration_seconds", (verb,), took_s)
+        self._record("detent_store_call_duration_seconds", (verb,), took_s)
         if error:
-            self._add("detent_store_errors_total", (verb,))
+            self._record("detent_store_errors_total", (verb,))
 
     def _granted(self, ask: Ask, grants: Grants) -> None:
-        self._set("detent_clock_offset_seconds", (), clock.wall() - grants.now.timestamp())
+        self._record("detent_clock_offset_seconds", (), clock.wall() - grants.now.timestamp())
         runs = {claim.fence: claim for claim in grants.claims if claim.disposition is None}
         with self._lock:
             new = {fence: _place(claim) for fence, claim in runs.items() if fence not in self._held}
@@ -97,7 +92,7 @@ class NodeMetrics:
         for fence, place in new.items():
             if (claim := runs[fence]).attempt == 1:
                 late_s = max(0.0, (grants.now - claim.fire.due_at).total_seconds())
-                self._observe("detent_fire_lateness_seconds", place, late_s, claim.fire.run_id)
+                self._record("detent_fire_lateness_seconds", place, late_s, claim.fire.run_id)
 
     def _ended(self, reports: Sequence[Report], verdicts: Sequence[Verdict | None]) -> None:
         with self._lock:
@@ -109,16 +104,16 @@ class NodeMetrics:
                 continue
             place, kind = _place(claim), verdict.outcome.kind
             if claim.disposition is None and verdict.counts:
-                self._add("detent_attempts_total", (*place, kind))
-                self._observe("detent_fire_duration_seconds", place, report.took_s, claim.fire.run_id)
+                self._record("detent_attempts_total", (*place, kind))
+                self._record("detent_fire_duration_seconds", place, report.took_s, claim.fire.run_id)
             if verdict.again_in_s is None:
                 app, job = place[0], self._label_of(claim.fire.job)
-                self._add("detent_fires_total", (app, job, kind))
+                self._record("detent_fires_total", (app, job, kind))
 
     def _count_running(self, places: Iterable[Labels], sign: int) -> None:
         for place, count in Counter(places).items():
             self._running[place] += sign * count
-            self._set("detent_running", place, self._running[place])
+            self._record("detent_running", place, self._running[place])
 
     def _label_of(self, job: str) -> str:
         """Return the name of the job, or `other` if there are too many."""
@@ -133,19 +128,9 @@ class NodeMetrics:
         self._jobs.add(name)
         return name
 
-    # Meters.
-
-    def _add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
+    def _record(self, name: str, labels: Labels, value: float = 1.0, run_id: str = "") -> None:
         for meter in self._meters:
-            meter.add(name, labels, amount)
-
-    def _set(self, name: str, labels: Labels, value: float) -> None:
-        for meter in self._meters:
-            meter.set(name, labels, value)
-
-    def _observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
-        for meter in self._meters:
-            meter.observe(name, labels, value, run_id)
+            meter.record(name, labels, value, run_id)
 
 
 def _place(claim: Claim) -> Labels:

@@ -1,37 +1,27 @@
 """Keeps series with OpenTelemetry: for a collector, or for the meter provider of this process."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detent import __version__
 from detent.observe.metrics.series import BY_NAME, NODE, Labels
 from detent.observe.otel import Unsent, make_exporter, need, resource_of, shut_down, timeout_of
 
+VERBS = {"counter": "add", "gauge": "set", "histogram": "record"}
+
 
 class OtelMeter:
     def __init__(self, provider: Any) -> None:
         self._provider, meter = provider, provider.get_meter("detent", __version__)
-        self._made: dict[str, Any] = {}
+        self._records: dict[str, Callable[[float, dict[str, str]], None]] = {}
         for one in NODE:
-            if one.kind == "counter":
-                self._made[one.name] = meter.create_counter(one.name, description=one.help)
-            elif one.kind == "gauge":
-                self._made[one.name] = meter.create_gauge(one.name, description=one.help)
-            else:
-                self._made[one.name] = meter.create_histogram(
-                    one.name, "s", one.help, explicit_bucket_boundaries_advisory=one.bounds
-                )
+            more = {"unit": "s", "explicit_bucket_boundaries_advisory": one.bounds} if one.bounds else {}
+            create = getattr(meter, f"create_{one.kind}")
+            made = create(one.name, description=one.help, **more)
+            self._records[one.name] = getattr(made, VERBS[one.kind])
 
-    def add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
-        self._made[name].add(amount, _attributes(name, labels))
-
-    def set(self, name: str, labels: Labels, value: float) -> None:
-        self._made[name].set(value, _attributes(name, labels))
-
-    def observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
-        self._made[name].record(value, _attributes(name, labels))
+    def record(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
+        self._records[name](value, dict(zip(BY_NAME[name].labels, labels, strict=True)))
 
     def close(self) -> None:
         shut_down(self._provider.shutdown)
@@ -48,7 +38,3 @@ def exporting_meter(env: Mapping[str, str], unsent: Unsent) -> OtelMeter:
     exporter = make_exporter(OTLPMetricExporter, unsent, **timeout_of(env, "METRICS"))
     reader = PeriodicExportingMetricReader(exporter)
     return OtelMeter(MeterProvider([reader], resource_of(env), shutdown_on_exit=False))
-
-
-def _attributes(name: str, labels: Labels) -> dict[str, str]:
-    return dict(zip(BY_NAME[name].labels, labels, strict=True))

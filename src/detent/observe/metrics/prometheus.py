@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detent.observe.metrics.series import NODE, Labels, Series
+from detent.observe.metrics.series import BY_NAME, NODE, Labels, Series
 from detent.observe.otel import need
 
 if TYPE_CHECKING:
@@ -21,28 +21,21 @@ class PrometheusMeter:
         if registry is None:
             client.disable_created_metrics()  # otherwise each counter has a second series
         self.registry: CollectorRegistry = registry or client.CollectorRegistry()
-        self._children: dict[tuple[str, Labels], Any] = {}  # the client's own lookup is slow
         kinds = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
         self._made: dict[str, Any] = {
             one.name: kinds[one.kind](one.name, one.help, one.labels, registry=self.registry, **_more_of(one))
             for one in NODE
         }
 
-    def add(self, name: str, labels: Labels, amount: float = 1.0) -> None:
-        self._labelled(name, labels).inc(amount)
-
-    def set(self, name: str, labels: Labels, value: float) -> None:
-        self._labelled(name, labels).set(value)
-
-    def observe(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
-        self._labelled(name, labels).observe(value, {"run_id": run_id} if run_id else None)
-
-    def _labelled(self, name: str, labels: Labels) -> Any:
-        found = self._children.get((name, labels))
-        if found is None:
-            found = self._made[name].labels(*labels) if labels else self._made[name]
-            self._children[name, labels] = found
-        return found
+    def record(self, name: str, labels: Labels, value: float, run_id: str = "") -> None:
+        made = self._made[name].labels(*labels) if labels else self._made[name]
+        match BY_NAME[name].kind:
+            case "counter":
+                made.inc(value)
+            case "gauge":
+                made.set(value)
+            case "histogram":
+                made.observe(value, {"run_id": run_id} if run_id else None)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the series, and their content type."""

@@ -21,13 +21,7 @@ NODE = (
     Series("detent_build_info", "gauge", ("version", "python"), "always 1: the versions of this node"),
     Series("detent_fires_total", "counter", ("app", "job", "outcome"), "fires that this node settled"),
     Series("detent_attempts_total", "counter", ("app", "queue", "outcome"), "attempts that this node made"),
-    Series(
-        "detent_fire_duration_seconds",
-        "histogram",
-        ("app", "queue"),
-        "how long attempts ran",
-        LONG_S,
-    ),
+    Series("detent_fire_duration_seconds", "histogram", ("app", "queue"), "how long attempts ran", LONG_S),
     Series(
         "detent_fire_lateness_seconds",
         "histogram",

@@ -1,7 +1,5 @@
 """Serves a node's `/metrics`, `/healthz` and `/readyz` over HTTP, from a thread of its own."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

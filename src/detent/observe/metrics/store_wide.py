@@ -1,7 +1,5 @@
 """Renders the series of a whole store for Prometheus.  It reads the store, and writes nothing."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime

@@ -9,8 +9,6 @@
    fence is "stale", unless the fire is handled: its answer runs nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol

@@ -14,8 +14,6 @@ A server of receipts has only its wall clock.  `mono` is that clock minus all st
 Differences below a second are network delays.  A server that lost its data starts a new `epoch`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Each call is one transaction, and every wait has a limit.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import suppress

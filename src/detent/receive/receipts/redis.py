@@ -3,8 +3,6 @@
 All keys of an app start with `{detent:<app>}:receive:`, so they are in one slot of a cluster.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache

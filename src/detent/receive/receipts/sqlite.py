@@ -5,8 +5,6 @@
 - Leases use the clock of this boot, which cannot be set.  A reboot ends them.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence

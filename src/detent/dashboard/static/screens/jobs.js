@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { MAY_OPERATE, api, firePage, get, jobPage, page, query, short } from "../api.js";
 import { pauseJob, resumeJob, runJob } from "../dialogs.js";
 import { live } from "../live.js";
-import { Ago, Banner, Card, Empty, Facts, Icon, Memo, Outcome, Paused, Problem, Row, Spark, States, Tag, Took, When, useLoad } from "../parts.js";
+import { Ago, Banner, Card, Empty, Facts, Icon, Memo, Outcome, Paused, Problem, Row, Spark, States, Table, Tag, Took, When, useLoad } from "../parts.js";
 import { duration, relative } from "../time.js";
 import { Timeline, Windows, timelineRows } from "../timeline.js";
 import { FireTable, upToNow } from "./fires.js";
@@ -13,6 +13,8 @@ const FILTERS = ["", "failing", "late", "running", "paused"];
 const MORE = 200; // jobs of one further page
 const HISTORY = 25;
 const NEXT = 10;
+const JOB_HEAD = html`<th>Job</th><th>State</th><th>Newest fires</th><th>Last</th><th>Next</th>
+  <th class="num mid">p50</th><th class="num mid">p95</th><th><span class="sr">Actions</span></th>`;
 
 export function Jobs({ doc, filter, open }) {
   const [more, setMore] = useState([]);
@@ -29,14 +31,7 @@ export function Jobs({ doc, filter, open }) {
   const row = ([name, job]) => html`<${Memo} key=${name} draw=${() => jobRow(name, job)}
     on=${[job, relative(job.next_due_at), relative(job.last?.over_at)]}/>`;
   return html`<${Card} title="Jobs" count=${jobs.length} right=${choice}>
-    ${jobs.length
-      ? html`<table>
-        <thead><tr>
-          <th>Job</th><th>State</th><th>Newest fires</th><th>Last</th><th>Next</th>
-          <th class="num mid">p50</th><th class="num mid">p95</th><th><span class="sr">Actions</span></th>
-        </tr></thead>
-        <tbody>${jobs.map(row)}</tbody></table>`
-      : html`<${Empty}>No job ${filter || wanted ? "matches: clear the filter" : "is known yet"}.<//>`}
+    <${Table} head=${JOB_HEAD} rows=${jobs.map(row)} none="No job ${filter || wanted ? "matches: clear the filter" : "is known yet"}."/>
     ${left > 0 && html`<div class="more"><button class="small" onClick=${load}>Show more</button>
       <span class="faint">${left} more jobs</span></div>`}
   <//>`;

@@ -2,13 +2,18 @@
 
 import { html } from "../vendor/preact.js";
 import { api, get } from "../api.js";
-import { Ago, Banner, Card, Empty, FireLink, JobLink, Problem, Tag, Took, When, Words, useLoad } from "../parts.js";
+import { Ago, Banner, Card, Empty, FireLink, JobLink, Problem, Table, Tag, Took, When, Words, useLoad } from "../parts.js";
 import { now } from "../time.js";
 
 const REFRESH_S = 5;
 const AUDIT_REFRESH_S = 10;
 const AUDIT_SHOWN = 200;
 const CLOCK_BAD_MS = 1000;
+const NODE_HEAD = html`<th>Node</th><th>State</th><th>Host</th><th class="num">Pid</th><th class="num">Up</th>
+  <th class="num">Heartbeat</th><th class="num">Running</th><th class="num">Jobs</th><th>Queues</th>
+  <th class="num mid">Clock</th><th class="num mid">Version</th>`;
+const STORE_HEAD = html`<th>What</th><th>State</th><th>Found</th><th>Consequence</th><th>Advice</th>`;
+const AUDIT_HEAD = html`<th>Time</th><th>User</th><th>Action</th><th>Subject</th><th>Reason</th><th>Result</th>`;
 
 export function Nodes({ filter }) {
   const { data, error } = useLoad((signal) => get(api("nodes"), {}, signal), "", REFRESH_S);
@@ -18,17 +23,12 @@ export function Nodes({ filter }) {
     ${error && html`<${Problem} error=${error}/>`}
     ${data.remarks.map((text) => html`<${Banner} key=${text} kind="warn"><${Words} text=${text}/><//>`)}
     <${Card} title="Nodes" count=${nodes.length}>
-      ${nodes.length
-        ? html`<table>
-          <thead><tr>
-            <th>Node</th><th>State</th><th>Host</th><th class="num">Pid</th><th class="num">Up</th>
-            <th class="num">Heartbeat</th><th class="num">Running</th><th class="num">Jobs</th><th>Queues</th>
-            <th class="num mid">Clock</th><th class="num mid">Version</th>
-          </tr></thead>
-          <tbody>${nodes.map((one) => html`<${NodeRow} key=${one.node} one=${one}/>`)}</tbody></table>`
-        : html`<${Empty}>${filter ? "No node matches." : html`No node is known: start <code>detent run</code>.`}<//>`}
+      <${Table} head=${NODE_HEAD} rows=${nodes.map((one) => html`<${NodeRow} key=${one.node} one=${one}/>`)}
+        none=${filter ? "No node matches." : html`No node is known: start <code>detent run</code>.`}/>
     <//>
-    <${Card} title="Store: ${data.store.kind}"><${Diagnosis} found=${data.store.diagnosis}/><//>`;
+    <${Card} title="Store: ${data.store.kind}">
+      <${Table} head=${STORE_HEAD} rows=${data.store.diagnosis.map(diagnosis)} none="The store reports nothing about its settings."/>
+    <//>`;
 }
 
 function NodeRow({ one }) {
@@ -52,22 +52,22 @@ function NodeRow({ one }) {
 
 const KINDS = { ok: "ok", weak: "warn", bad: "bad" };
 
-function Diagnosis({ found }) {
-  if (!found.length) return html`<${Empty}>The store reports nothing about its settings.<//>`;
-  return html`<table>
-    <thead><tr><th>What</th><th>State</th><th>Found</th><th>Consequence</th><th>Advice</th></tr></thead>
-    <tbody>${found.map((one) => html`<tr key=${one.what}>
-      <td class="name">${one.what}</td>
-      <td><${Tag} kind=${KINDS[one.state]}>${one.state === "ok" ? "✓" : "!"} ${one.state}<//></td>
-      <td class="mono">${one.found}</td><td class="why">${one.consequence}</td><td class="why">${one.advice}</td>
-    </tr>`)}</tbody></table>`;
-}
+const diagnosis = (one) => html`<tr key=${one.what}>
+  <td class="name">${one.what}</td>
+  <td><${Tag} kind=${KINDS[one.state]}>${one.state === "ok" ? "✓" : "!"} ${one.state}<//></td>
+  <td class="mono">${one.found}</td><td class="why">${one.consequence}</td><td class="why">${one.advice}</td>
+</tr>`;
 
 // A fire, a job or a queue.
 function subject(name) {
   if (/[@#]/.test(name)) return html`<${FireLink} fire=${name}/>`;
   return name.includes(".") ? html`<${JobLink} name=${name}/>` : name;
 }
+
+const auditRow = (one) => html`<tr key=${one.at + one.action + one.subject} tabindex="-1" data-href="">
+  <td class="nowrap"><${When} at=${one.at}/></td><td>${one.user}</td><td><${Tag}>${one.action}<//></td>
+  <td>${subject(one.subject)}</td><td class="why">${one.reason}</td><td class="why">${one.result}</td>
+</tr>`;
 
 export function Audit({ filter }) {
   const { data, error } = useLoad((signal) => get(api("audit"), { limit: AUDIT_SHOWN }, signal), "", AUDIT_REFRESH_S);
@@ -76,13 +76,7 @@ export function Audit({ filter }) {
   return html`
     ${error && html`<${Problem} error=${error}/>`}
     <${Card} title="Audit" count=${items.length}>
-      ${items.length
-        ? html`<table>
-          <thead><tr><th>Time</th><th>User</th><th>Action</th><th>Subject</th><th>Reason</th><th>Result</th></tr></thead>
-          <tbody>${items.map((one) => html`<tr key=${one.at + one.action + one.subject} tabindex="-1" data-href="">
-            <td class="nowrap"><${When} at=${one.at}/></td><td>${one.user}</td><td><${Tag}>${one.action}<//></td>
-            <td>${subject(one.subject)}</td><td class="why">${one.reason}</td><td class="why">${one.result}</td>
-          </tr>`)}</tbody></table>`
-        : html`<${Empty}>${filter ? "Nothing matches." : "No action was taken from a dashboard yet."}<//>`}
+      <${Table} head=${AUDIT_HEAD} rows=${items.map(auditRow)}
+        none=${filter ? "Nothing matches." : "No action was taken from a dashboard yet."}/>
     <//>`;
 }

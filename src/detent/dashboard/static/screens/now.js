@@ -82,10 +82,11 @@ function Running({ doc, fires }) {
   <//>`;
 }
 
-const SHAPES = { failing: "cross", late: "clock", unserved: "bar", retrying: "again", node: "alert", store: "alert" };
+// In the order in which they are listed.
+const SHAPES = { unserved: "bar", failing: "cross", late: "clock", node: "alert", retrying: "again" };
 
 function Attention({ items }) {
-  const order = ["store", "unserved", "failing", "late", "node", "retrying"];
+  const order = Object.keys(SHAPES);
   const sorted = [...items].sort((a, b) => order.indexOf(a.what) - order.indexOf(b.what));
   const kind = (one) => (one.what === "retrying" ? "warn" : "bad");
   const href = (one) => (one.fire ? firePage(one.fire) : one.job ? jobPage(one.job) : one.queue ? page("/queues") : page("/nodes"));

@@ -3,11 +3,16 @@
 import { html } from "../vendor/preact.js";
 import { MAY_OPERATE, api, firePage, get, page, short } from "../api.js";
 import { dead, runJob } from "../dialogs.js";
-import { Ago, Card, Empty, Outcome, PickBar, PickCell, Problem, Row, Tag, useLoad, usePages, usePicked } from "../parts.js";
+import { Ago, Card, Empty, Outcome, PickBar, PickCell, Problem, Row, Table, Tag, useLoad, usePages, usePicked } from "../parts.js";
 import { duration } from "../time.js";
 
 const REFRESH_S = 5;
 const PAGE = 50;
+const QUEUE_HEAD = html`<th>Queue</th><th>Served by</th><th class="num">Pending</th><th class="num">Delayed</th>
+  <th class="num">Running</th><th class="num">Dead</th><th class="num">Oldest</th>
+  <th class="num mid">In / min</th><th class="num mid">Out / min</th><th class="mid">Rate</th>`;
+const DEAD_HEAD = html`${MAY_OPERATE && html`<th><span class="sr">Select</span></th>`}<th>Task</th><th>Outcome</th><th>Exception</th>
+  <th>Arguments</th><th class="num">Attempts</th><th class="num">Ended</th><th><span class="sr">Actions</span></th>`;
 const queuePage = (name) => page(`/queues/${encodeURIComponent(name)}`);
 const none = (text = "–") => html`<span class="faint">${text}</span>`;
 
@@ -22,15 +27,8 @@ export function Queues({ name, filter }) {
       <div class="crumb"><a href=${page("/queues")}>Queues</a></div><h1>${name}</h1></div></div>`}
     ${error && html`<${Problem} error=${error}/>`}
     <${Card} title=${name ? "Queue" : "Queues"} count=${name ? undefined : queues.length}>
-      ${queues.length
-        ? html`<table>
-          <thead><tr>
-            <th>Queue</th><th>Served by</th><th class="num">Pending</th><th class="num">Delayed</th>
-            <th class="num">Running</th><th class="num">Dead</th><th class="num">Oldest</th>
-            <th class="num mid">In / min</th><th class="num mid">Out / min</th><th class="mid">Rate</th>
-          </tr></thead>
-          <tbody>${queues.map((one) => html`<${QueueRow} key=${one.queue} one=${one}/>`)}</tbody></table>`
-        : html`<${Empty}>No queue ${filter || name ? "matches" : "has messages, and no node serves one"}.<//>`}
+      <${Table} head=${QUEUE_HEAD} rows=${queues.map((one) => html`<${QueueRow} key=${one.queue} one=${one}/>`)}
+        none="No queue ${filter || name ? "matches" : "has messages, and no node serves one"}."/>
     <//>
     ${tasks.length > 0 && html`<${Tasks} tasks=${tasks}/>`}
     ${data.breakers.length > 0 && html`<${Breakers} breakers=${data.breakers}/>`}
@@ -88,15 +86,8 @@ function Dead({ queue, filter }) {
   const act = (some, verb) => () => dead(queue, some, verb, done);
   return html`<${Card} title="Dead letters of ${queue}" count=${`${items.length}${before ? "+" : ""}`}>
     ${error && html`<${Problem} error=${error}/>`}
-    ${items.length
-      ? html`<table>
-        <thead><tr>
-          ${MAY_OPERATE && html`<th><span class="sr">Select</span></th>`}<th>Task</th><th>Outcome</th><th>Exception</th>
-          <th>Arguments</th><th class="num">Attempts</th><th class="num">Ended</th><th><span class="sr">Actions</span></th>
-        </tr></thead>
-        <tbody>${items.map((one) => html`<${Letter} key=${one.fire} one=${one} choice=${choice} act=${act}/>`)}</tbody>
-      </table>`
-      : pages.length > 0 && html`<${Empty}>None${filter ? " matches" : ""}.<//>`}
+    ${pages.length > 0 && html`<${Table} head=${DEAD_HEAD} none="None${filter ? " matches" : ""}."
+      rows=${items.map((one) => html`<${Letter} key=${one.fire} one=${one} choice=${choice} act=${act}/>`)}/>`}
     ${(before || (MAY_OPERATE && items.length > 0)) && html`<div class="pick ${chosen.length ? "on" : ""}">
       ${before && html`<button class="small" onClick=${more}>Older</button>`}
       ${MAY_OPERATE && html`<${PickBar} keys=${keys} choice=${choice}>
