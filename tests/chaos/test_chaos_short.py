@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.run import Setup, run
 
-SECONDS, PAUSE_S = 5.0, 0.3  # of faults; between two faults, on average
+SECONDS, PAUSE_S = 8.0, 0.4  # of the run, which ends with 6 s without new faults; between two faults
 VIEWERS = {"redis": 10}  # open pages of a dashboard
 BUSY = ("groundless", "silence")  # violations that other tests can cause by making a node late
 
