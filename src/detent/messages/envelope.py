@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -72,7 +73,6 @@ class MessageRules(NamedTuple):
     tasks: Mapping[str, frozenset[str] | None]  # task → queues it may come from; None: any
     payload_max: int = PAYLOAD_MAX  # bytes
     max_age_s: float = 0.0  # since it was pushed or due, whichever is later; 0: no limit
-    now: float = float("inf")  # seconds since the epoch; required with max_age_s
 
 
 def seal(fire: Fire, body: MessageBody, secrets: Sequence[Secret], payload_max: int = PAYLOAD_MAX) -> str:
@@ -111,15 +111,16 @@ class Sealer:
         return sealed
 
 
-def open_envelope(fire: Fire, rules: MessageRules) -> MessageBody | Refusal:
-    """Return the content of this fire's message, or why it must not run."""
+def open_envelope(fire: Fire, rules: MessageRules, now: float = math.inf) -> MessageBody | Refusal:
+    """Return the content of this fire's message, or why it must not run.  `now`, in seconds since the epoch,
+    is required with a limit of its age."""
     text = fire.payload
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > rules.payload_max:
         return Refusal("oversized", f"the message has {_sizes(size, rules.payload_max)}; {_SMALLER}")
     is_trusted = not rules.secrets or _is_signed(fire, rules.secrets)
     body = _read_body(fire, rules, is_trusted)
-    return body if isinstance(body, Refusal) else _check_rules(body, fire, rules) or body
+    return body if isinstance(body, Refusal) else _check_rules(body, fire, rules, now) or body
 
 
 def _read_body(fire: Fire, rules: MessageRules, is_trusted: bool) -> MessageBody | Refusal:
@@ -184,9 +185,9 @@ def _check_place(fields: Mapping[str, Any], fire: Fire) -> Refusal | None:
     return None
 
 
-def _check_rules(body: MessageBody, fire: Fire, rules: MessageRules) -> Refusal | None:
-    if rules.max_age_s and rules.now - body.pushed_at > rules.max_age_s:
-        age_s = rules.now - max(body.pushed_at, fire.due_at.timestamp())
+def _check_rules(body: MessageBody, fire: Fire, rules: MessageRules, now: float) -> Refusal | None:
+    if rules.max_age_s and now - body.pushed_at > rules.max_age_s:
+        age_s = now - max(body.pushed_at, fire.due_at.timestamp())
         if age_s > rules.max_age_s:
             return Refusal("stale", f"the message is {age_s:.0f} s old; allowed are {rules.max_age_s:g} s")
     task = body.task

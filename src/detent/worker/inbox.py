@@ -7,7 +7,7 @@ from datetime import datetime
 
 from detent.manifest.secret_refs import Secret
 from detent.messages.ad_hoc import Allowed, ad_hoc_work, allowed_from
-from detent.messages.envelope import MessageBody, MessageRules, Refusal, open_envelope
+from detent.messages.envelope import MessageBody, Refusal, open_envelope
 from detent.messages.message import (
     MAX_AGE_S,
     MessageOptions,
@@ -33,12 +33,12 @@ class Inbox:
     ) -> None:
         self._tasks, self._secrets, self._allowed = tasks, secrets, allowed
         rules = message_rules(tasks, secrets)
-        self._rules = rules._replace(tasks={**rules.tasks, **allowed_from(allowed)})
-        self._max_age_s = min(max_age_s, MAX_AGE_S)
+        may_come = {**rules.tasks, **allowed_from(allowed)}
+        self._rules = rules._replace(tasks=may_come, max_age_s=min(max_age_s, MAX_AGE_S))
 
     def open(self, fire: Fire, now: datetime) -> Work | Refusal:
         """Return the work of a message, or why it is refused.  `now` is the store's time."""
-        body = self._read(fire, self._rules._replace(max_age_s=self._max_age_s, now=now.timestamp()))
+        body = self._read(fire, now.timestamp())
         if isinstance(body, Refusal):
             return body
         if body.task.startswith("!"):
@@ -49,7 +49,7 @@ class Inbox:
         """Return the messages that follow from the end of this one.  `result` is its return value in JSON."""
         if '"links"' not in fire.payload:
             return ()
-        body = self._read(fire, self._rules)  # after it has run, its age does not matter
+        body = self._read(fire, now=0.0)  # after it has run, its age does not matter
         return () if isinstance(body, Refusal) else follow(fire, body, (outcome, now, result), self._make)
 
     @property
@@ -62,8 +62,8 @@ class Inbox:
         """The secrets that verify and decrypt messages."""
         return self._secrets
 
-    def _read(self, fire: Fire, rules: MessageRules) -> MessageBody | Refusal:
-        body = open_envelope(fire, rules)
+    def _read(self, fire: Fire, now: float) -> MessageBody | Refusal:
+        body = open_envelope(fire, self._rules, now)
         fault = links_fault(body.links) if isinstance(body, MessageBody) and body.links else ""
         return Refusal("malformed", f"the links of the message cannot be read: {fault}") if fault else body
 
