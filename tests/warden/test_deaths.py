@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -203,6 +205,42 @@ def test_closing_ends_all_work_and_the_warden(world: World) -> None:
     asyncio.run(main())
 
 
+def kill_all_but_the_work(node: Node, left: int) -> None:
+    """Kill the node, its warden and their reaper at once."""
+    os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
+    for reaper in kernel.children(node.warden) - {node.main, left}:
+        os.kill(reaper, signal.SIGKILL)
+    node.process.kill()
+    os.kill(node.warden, signal.SIGKILL)
+
+
+def test_a_sweep_does_not_wait_for_strangers_before_it_kills(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a process executes a program with low priority, whoever reads its environment has to wait."""
+    pid_file, is_readable, environ = world.directory / "pid", threading.Event(), kernel.environ
+    with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
+        left = pid_in(pid_file)
+        kill_all_but_the_work(node, left)
+    stranger = subprocess.Popen(["sleep", "1000"])
+
+    def read(pid: int) -> frozenset[bytes]:
+        assert pid != stranger.pid or is_readable.wait(PATIENCE_S)
+        return environ(pid)
+
+    monkeypatch.setattr(kernel, "environ", read)
+    with ThreadPoolExecutor() as threads:
+        swept = threads.submit(sweep, world.instance, PATIENCE_S)
+        try:
+            wait_until(lambda: not is_alive(left) and not is_alive(node.main))
+            assert not swept.done()
+        finally:
+            is_readable.set()
+            stranger.kill()
+            stranger.wait()
+        assert swept.result()
+
+
 def test_after_node_and_warden_are_killed_a_sweep_kills_their_processes_and_no_others(world: World) -> None:
     pid_file, mine = world.directory / "pid", World(world.directory, "")
     other = subprocess.Popen(
@@ -211,11 +249,7 @@ def test_after_node_and_warden_are_killed_a_sweep_kills_their_processes_and_no_o
     try:
         with Node(world, *daemon(pid_file, main_stays_s=1000)) as node:
             left = pid_in(pid_file)
-            os.kill(node.warden, signal.SIGSTOP)  # so that it cannot act between the two
-            for reaper in kernel.children(node.warden) - {node.main, left}:
-                os.kill(reaper, signal.SIGKILL)
-            node.process.kill()
-            os.kill(node.warden, signal.SIGKILL)
+            kill_all_but_the_work(node, left)
         if not world.cgroup:
             wait_until(lambda: not is_alive(node.main))  # by the parent-death signal
         assert is_alive(left), "out of reach of it"

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 from . import kernel
 from .cgroups import Cgroup, cgroups_of
@@ -33,21 +34,35 @@ def sweep(instance: str, patience_s: float, orphans: Callable[[], set[int]] = se
 
 
 def kill_remaining(instance: str, cgroups: list[Cgroup], orphans: Callable[[], set[int]]) -> bool:
-    """Kill once all that is left of an instance, and these orphans.  True: there was nothing."""
-    tagged = _tagged(instance) if kernel.HAS_PROC else set()
-    if tagged or orphans():
-        kernel.signal_all(lambda: _tagged(instance) | kernel.descendants(orphans()), signal.SIGKILL)
+    """Kill once all that is left of an instance, and these orphans.  True: there was nothing.
+
+    The cgroups come first.  To read the environment of a process may take seconds while that process executes
+    a program with a low priority, and it may be any process of this host."""
     populated = [cgroup for cgroup in cgroups if not cgroup.is_empty()]
     for cgroup in populated:
         cgroup.signal(signal.SIGKILL)
-    return not (tagged or orphans() or populated)
+    left = orphans()
+    if left:
+        kernel.signal_all(lambda: kernel.descendants(orphans()), signal.SIGKILL)
+    was_tagged = kernel.HAS_PROC and _kill_tagged(instance)
+    return not (populated or left or was_tagged)
 
 
-def _tagged(instance: str) -> set[int]:
-    """Return the processes whose environment names this instance.  A zombie's cannot be read."""
+def _kill_tagged(instance: str) -> bool:
+    """Kill the processes whose environment names this instance, each as soon as it is found.  A zombie's
+    environment cannot be read.  The oldest come first: what was just started may be slow to read."""
     tag = f"DETENT_NODE={instance}".encode("utf-8", "surrogateescape")
-    entries = ((pid, kernel.environ(pid)) for pid in kernel.processes() if pid != os.getpid())
-    return {pid for pid, env in entries if tag in env and LEAVE not in env}
+
+    def tagged(pid: int) -> set[int]:
+        env = kernel.environ(pid)
+        return {pid} if tag in env and LEAVE not in env else set()
+
+    was_tagged = False
+    for pid in sorted(kernel.processes()):
+        if pid != os.getpid() and tagged(pid):
+            was_tagged = True
+            kernel.signal_all(partial(tagged, pid), signal.SIGKILL)
+    return was_tagged
 
 
 def orphans_since(born: int) -> set[int]:
