@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.equipment.fleet import Witness, alive, wait_for
+from tests.runners.http_servers import serving as serving_script
+from tests.runners.http_servers import silent
 from tests.trigger.trigger_world import Host, TriggerProcess, minute, pass_by, serving
 
 from detent.model import Row
+from detent.stores.registry import open_store
 from detent.warden.program import kernel
 
 EVERY_SECOND = ["@every 1s"]
@@ -184,6 +188,18 @@ def test_a_signal_ends_a_request_and_a_wait_for_the_next_attempt(host: Host) -> 
         said = process.over()
     assert (said.code, said.names[-1]) == (143, "cancelled")
     assert host.find()[0].state == "over"
+
+
+def test_a_long_request_is_ended_when_its_fire_is_cancelled(host: Host) -> None:
+    """The renewal of its claim, which starts after a second, learns of it."""
+    with serving_script(silent) as served, closing(open_store(host.url)) as store:
+        host.write("job", request={"url": served.url}, policy={"timeout_seconds": 600})
+        process = host.start("job", "--due", minute(3))
+        key = process.wait("fire-started")["fire"]
+        assert store.cancel(key, "by hand")
+        said = process.over()
+    assert (said.names[-1], said.one("cancelled")["reason"]) == ("cancelled", "by hand")
+    assert outcome(host.find(key=key)[0]) == ("cancelled", "by hand")
 
 
 def test_replace_ends_the_previous_fire_with_all_its_processes(host: Host, witness: Witness) -> None:

@@ -28,7 +28,7 @@ EVERY_MIN_S = {1: 60, 2: 1}  # by manifest version
 AT_BOOT = "@reboot"
 FOREVER = datetime.max.replace(tzinfo=UTC)  # for `between`: without an end
 UNITS = {"h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile("(?:([0-9]{1,10})h)?(?:([0-9]{1,10})m)?(?:([0-9]{1,10})s)?")
+_DURATION = "(?:([0-9]{1,10})h)?(?:([0-9]{1,10})m)?(?:([0-9]{1,10})s)?"
 
 
 class Instants(Protocol):
@@ -151,7 +151,7 @@ def _parse_every(text: str, version: int) -> int:
     if words[0] != "@every":
         known = (*SHORTCUTS, AT_BOOT) if version >= 2 else SHORTCUTS
         raise UsageError(f"{words[0]} is not one of {', '.join(known)} and @every")
-    found = _DURATION.fullmatch(words[1]) if len(words) == 2 else None
+    found = re.fullmatch(_DURATION, words[1]) if len(words) == 2 else None
     numbers = found.groups() if found else ("", "", "")
     amounts = [int(number) * unit_s for number, unit_s in zip(numbers, UNITS.values(), strict=True) if number]
     if not amounts or (version < 2 and len(amounts) > 1):

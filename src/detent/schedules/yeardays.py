@@ -7,7 +7,6 @@
 - Day 0 is 1970-01-01, a Thursday.  Weekday 0 is Sunday.
 """
 
-from calendar import isleap
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple, assert_never
@@ -36,8 +35,8 @@ class Year(NamedTuple):
 @lru_cache(maxsize=1024)
 def find_year(number: int) -> Year:
     first = date(number, 1, 1).toordinal() - EPOCH_ORDINAL
-    length = 365 + isleap(number)
-    return Year(first, first + length, (first + 4) % 7 * 2 + isleap(number))
+    until = date(number, 12, 31).toordinal() + 1 - EPOCH_ORDINAL
+    return Year(first, until, (first + 4) % 7 * 2 + (until - first - 365))
 
 
 @lru_cache(maxsize=4096)

@@ -6,8 +6,10 @@ there is no node to run it in.  The trigger sends requests itself, and holds the
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from detent import clock
 from detent.events import Emit
 from detent.model import Alert, Call, Claim, Command, End, Outcome, Push, Request, Work
 from detent.node.claim_session import RenewalThread
@@ -37,14 +39,21 @@ class WorkSettings(NamedTuple):
     store: Callable[[], "NodeStore"]  # the store that calls push to and lock in
 
 
-class SignalLifeline(Lifeline):
-    """A lifeline of a request that a signal ends, too."""
+class RequestLifeline(Lifeline):
+    """A lifeline of a request: a signal ends it, too, and it calls `renew` once if the request is not brief.
+    A request asks its lifeline before each of its short waits."""
 
-    def __init__(self, trusted_by: float, signals: Signals, ignored: int) -> None:
+    def __init__(
+        self, trusted_by: float, signals: Signals, ignored: int, renew: Callable[[Lifeline], None]
+    ) -> None:
         super().__init__(trusted_by)
         self._signals, self._ignored = signals, ignored
+        self._renew, self._renew_at = renew, clock.boottime() + BRIEF_S
 
     def ended(self, now: float) -> Outcome | None:
+        if now >= self._renew_at:
+            self._renew_at = float("inf")
+            self._renew(self)
         if self._signals.count > self._ignored:
             self.stop(stopped_by(self._signals))
         return super().ended(now)
@@ -110,11 +119,11 @@ class WorkRunner:
         """Return how many signals this claim ignores: hooks are called after a signal, too."""
         return self._signals.count if claim.fire.origin == "hook" else 0
 
-    def _renew(self, claim: Claim, running: "BlockingTask | SignalLifeline", after_s: float = 0.0) -> None:
+    def _renew(self, claim: Claim, running: "BlockingTask | Lifeline") -> None:
         import gc
 
         gc.enable()  # disabled at the start, because a short process does not need it
-        self._renewal = RenewalThread(self._store, claim, running, after_s)
+        self._renewal = RenewalThread(self._store, claim, running, after_s=0.0)
 
     def _warden_up(self) -> "BlockingWardenClient":
         """Fork the warden when it is first needed, while this process has no other thread."""
@@ -160,13 +169,15 @@ class WorkRunner:
             from detent.messages.trace_context import traced_request
 
             request = traced_request(request, trace.get("TRACEPARENT", ""), trace.get("TRACESTATE", ""))
-        lifeline = SignalLifeline(trusted_by, self._signals, self._ignored_signals(claim))
+        ignored, renew = self._ignored_signals(claim), partial(self._renew, claim)
+        lifeline = RequestLifeline(trusted_by, self._signals, ignored, renew)
         timeout_s = claim.fire.policy.timeout_s
         with self._lane_taken(claim):
-            self._renew(claim, lifeline, BRIEF_S)
             return send(request, claim, secrets=secrets, timeout_s=timeout_s, lifeline=lifeline)
 
     def _secrets(self, refs: Sequence[str], claim: Claim) -> Sequence["Secret"]:
+        if not refs:
+            return ()
         from detent.node.reporting import fields_of
         from detent.runners.secrets import resolve
 

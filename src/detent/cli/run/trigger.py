@@ -235,7 +235,8 @@ def _check_no_chain(name: str, manifest: Manifest) -> None:
 
 
 def _secret_variables(manifest: Manifest, job: Job) -> set[str]:
-    if not isinstance(job.work, Request | Push) and not job.hooks and not manifest.secrets:
+    has_refs = isinstance(job.work, Request | Push) and job.work.secret_refs
+    if not has_refs and not job.hooks and not manifest.secrets:
         return set()
     from detent.manifest.secret_refs import refs_of, secret_variables
 

@@ -204,7 +204,8 @@ def _wait_for_connection(sock: WatchedSocket, give_up_by: float) -> int:
 
 def start_tls(sock: WatchedSocket, host: str) -> WatchedSocket:
     """Return the socket with TLS on it; the certificate must be valid for the host."""
-    wrapped = trusted_roots().wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    name = host.encode("ascii")  # as in `look_up`
+    wrapped = trusted_roots().wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
     secure = cast(_WatchedTlsSocket, wrapped)
     secure.watch = sock.watch
     with contextlib.ExitStack() as undo:
@@ -222,11 +223,13 @@ def start_tls(sock: WatchedSocket, host: str) -> WatchedSocket:
 
 def trusted_roots() -> ssl.SSLContext:
     """Return a context that trusts the roots of this system."""
-    from pathlib import Path  # late: a trigger whose URL is http:// does not need it
-
     paths = ssl.get_default_verify_paths()
-    bundle = Path(paths.cafile or paths.openssl_cafile)
-    return _context(str(bundle), bundle.stat().st_mtime_ns if bundle.exists() else 0)
+    bundle = paths.cafile or paths.openssl_cafile
+    try:
+        changed_ns = os.stat(bundle).st_mtime_ns  # noqa: PTH116 -- pathlib takes longer to import
+    except OSError:
+        changed_ns = 0
+    return _context(bundle, changed_ns)
 
 
 @functools.lru_cache(maxsize=1)

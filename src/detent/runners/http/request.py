@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detent import clock
 from detent.errors import UsageError
-from detent.manifest.secret_refs import Secret, display_ref
-from detent.messages.signing import Identity, SignedRequest, sign, sign_webhook
 from detent.model import Claim, End, Outcome, Request
 from detent.rules.outcomes import NOT_SENT, no_secret
 from detent.runners.http.connection import (
@@ -38,6 +36,7 @@ from detent.runners.lifeline import TAIL_MAX, Lifeline
 from detent.text import quote
 
 if TYPE_CHECKING:
+    from detent.manifest.secret_refs import Secret
     from detent.messages.addresses import Reach
 
 BODY_MAX = 1_048_576  # bytes of an answer that are read: the status alone decides the outcome
@@ -89,7 +88,7 @@ def send(
     request: Request,
     claim: Claim,
     *,
-    secrets: Sequence[Secret],
+    secrets: Sequence["Secret"],
     timeout_s: float,
     lifeline: Lifeline,
     reach: "Reach | None" = None,
@@ -111,7 +110,7 @@ def send(
 
 class _Sending:
     def __init__(
-        self, request: Request, claim: Claim, secrets: Sequence[Secret], reach: "Reach | None"
+        self, request: Request, claim: Claim, secrets: Sequence["Secret"], reach: "Reach | None"
     ) -> None:
         self.request, self.claim, self.secrets = request, claim, secrets
         self.reach = reach  # None: anywhere
@@ -120,6 +119,8 @@ class _Sending:
 def _attempt(sending: _Sending, watch: Watch, answer: _Answer) -> Outcome:
     request = sending.request
     if request.secret_refs and not sending.secrets:
+        from detent.manifest.secret_refs import display_ref
+
         return no_secret(", ".join(map(display_ref, request.secret_refs)))
     try:
         endpoint = parse_url(request.url)
@@ -210,13 +211,13 @@ def _credentials(userinfo: str) -> str:
     return "Basic " + b64encode(pair).decode("ascii")
 
 
-def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence[Secret]) -> HttpRequest:
+def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequence["Secret"]) -> HttpRequest:
     """Return the request as it is sent, signed now."""
     now = clock.now()
     body = request.body.encode("utf-8", "surrogatepass")
     method = _token("method", request.method.upper())
-    message = SignedRequest(method, endpoint.target, body, _identity(claim))
-    signature = _signature(request, claim, message, secrets, now)
+    unsigned = HttpRequest(method, endpoint.target, [], body)
+    signature = _signature(request, claim, unsigned, secrets[0], now) if secrets else ""
     headers = fire_headers(request, claim, job_name(claim.fire.job), now, signature)
     headers += connection_headers(headers, endpoint)
     if body or method in ("POST", "PUT", "PATCH"):
@@ -224,21 +225,16 @@ def compose(request: Request, claim: Claim, endpoint: Endpoint, secrets: Sequenc
     return HttpRequest(method, endpoint.target, headers, body)
 
 
-def _signature(
-    request: Request, claim: Claim, message: SignedRequest, secrets: Sequence[Secret], now: datetime
-) -> str:
-    if not secrets:
-        return ""
+def _signature(request: Request, claim: Claim, unsigned: HttpRequest, secret: "Secret", now: datetime) -> str:
+    # Late: many requests are not signed.
+    from detent.messages.signing import Identity, SignedRequest, sign, sign_webhook
+
+    fire = claim.fire
     if request.scheme == "standard-webhooks":
-        return sign_webhook(claim.fire.run_id, message.body, secrets[0], now)
-    return sign(message, secrets[0], now)
-
-
-def _identity(claim: Claim) -> Identity:
-    """Return the header values that the signature covers, as `fire_headers` writes them."""
-    return Identity(
-        _one_line(claim.fire.key), _one_line(claim.fire.run_id), str(claim.attempt), str(claim.fence)
-    )
+        return sign_webhook(fire.run_id, unsigned.body, secret, now)
+    # The headers that the signature covers, as `fire_headers` writes them.
+    identity = Identity(_one_line(fire.key), _one_line(fire.run_id), str(claim.attempt), str(claim.fence))
+    return sign(SignedRequest(unsigned.method, unsigned.target, unsigned.body, identity), secret, now)
 
 
 def job_name(full: str) -> str:

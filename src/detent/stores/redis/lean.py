@@ -63,7 +63,9 @@ class LeanServer:
             wire.close()
 
     def _connect(self) -> Wire:
-        connected = socket.create_connection(self._host, CONNECT_S)
+        host, port = self._host
+        # As bytes: for a str, getaddrinfo loads the tables of international names.
+        connected = socket.create_connection((host.encode(), port), CONNECT_S)  # type: ignore[arg-type]
         connected.settimeout(TIMEOUT_S)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire, (user, password, _, _, db) = Wire(connected), self._address.values()

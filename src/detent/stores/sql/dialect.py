@@ -123,9 +123,9 @@ def bound(statement: str, values: Sequence[Any], storable: Callable[[Any], Any])
 def _bound(statement: str, readings: tuple[tuple[int, str], ...]) -> str:
     known = dict(readings)
     first, *parts = statement.replace("%", "%%").split("?")
-    marks = ("%b" if _IS_ARRAY.match(part) else "%s" for part in parts)
+    marks = ("%b" if re.match(_IS_ARRAY, part) else "%s" for part in parts)
     return first + "".join(known.get(place, mark) + parts[place] for place, mark in enumerate(marks))
 
 
-_IS_ARRAY = re.compile(r"::\w+\[\]")
+_IS_ARRAY = r"::\w+\[\]"
 LONG = 5000  # the text of a longer statement is not kept

@@ -5,16 +5,18 @@ uses process groups.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import ctypes
 
 PROC = "/proc"
-_C_LIBRARY = ctypes.CDLL(None)
 READ_MAX = 4096
 HAS_PROC = os.access(f"{PROC}/self/stat", os.F_OK)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -33,9 +35,17 @@ def boottime() -> float:
     return time.clock_gettime(_BOOTTIME)
 
 
+@cache
+def _c_library() -> "ctypes.CDLL":
+    """The warden becomes a subreaper before it forks, so that no fork of it loads this."""
+    import ctypes  # late: the trigger of a request does not need it
+
+    return ctypes.CDLL(None)
+
+
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        _C_LIBRARY.prctl(option, value, 0, 0, 0)
+        _c_library().prctl(option, value, 0, 0, 0)
 
 
 def become_subreaper() -> None:
