@@ -14,7 +14,8 @@ from detent.node.timeline import FIRES_MAX
 from detent.rules.decide import SETTLED_MAX
 from detent.runners.running import AttemptEnd
 from detent.stores.memory.store import MemoryStore
-from detent.testing.sim.fleet import START, Every
+from detent.testing.sim.fleet import START
+from detent.testing.sim.schedule import Every
 from detent.testing.sim.virtual_time import Process, VirtualLoop
 
 APP, JOBS, WORK_S, RUN_S = "a", 300, 8.0, 12.0

@@ -18,7 +18,7 @@ from detent.node.attempt import HeldClaim
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
 from detent.stores.memory.store import MemoryStore
-from detent.testing.sim.fleet import Every
+from detent.testing.sim.schedule import Every
 
 MANY, PLACES = 50, 4
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from detent.model import Command, Job, Plan, Watermark, Watermarks
 from detent.node.timeline import FIRES_MAX, PLANS_MAX, Timeline, revisions_in_force
-from detent.testing.sim.fleet import Every
+from detent.testing.sim.schedule import Every
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 AHEAD_S = 120.0

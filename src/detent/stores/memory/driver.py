@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import compress
 from typing import Any
@@ -80,7 +80,7 @@ class MemoryDriver:
         state, wall, steady = self.state, header.wall, header.steady
         match read:
             case driver.Due(tier, queue, most, after):
-                some = [r for r in pending if (r.tier, r.fire.queue) == (tier, queue) and r.look_at <= wall]
+                some = [r for r in pending if r.look_at <= wall and (r.tier, r.fire.queue) == (tier, queue)]
                 return sorted(
                     (r for r in some if not after or driver.place_of(r) > after), key=driver.place_of
                 )[:most]
@@ -104,8 +104,8 @@ class MemoryDriver:
             case driver.Cells(names, ""):
                 return {name: state.cells[app, name] for name in names if (app, name) in state.cells}
             case driver.Cells(_, prefix):
-                cells = [(name, cell) for (of, name), cell in state.cells.items() if of == app]
-                return {name: cell for name, cell in cells if name.startswith(prefix)}
+                cells = state.cells.items()
+                return {name: cell for (of, name), cell in cells if of == app and name.startswith(prefix)}
             case driver.LastAsk(node):
                 return state.asks.get(node, (0, 0.0))[0]
             case driver.Next(queues):
@@ -216,8 +216,15 @@ class MemoryDriver:
 
     def find(self, query: Query) -> Found:
         with self._changed:
-            some, before = search.select(self.state.records.values(), query)
+            some, before = search.select(self._candidates(query), query)
             return Found((row_of(one, self._history(one, query)) for one in some), before)
+
+    def _candidates(self, query: Query) -> Iterable[Record]:
+        """The records that may match: a search for a few fires need not read all."""
+        if query.key:
+            return [self.state.records[query.key]] if query.key in self.state.records else []
+        is_open = query.upcoming or query.state in ("pending", "claimed")
+        return (self.state.open if is_open else self.state.records).values()
 
     def _history(self, record: Record, query: Query) -> tuple[Attempt, ...]:
         attempts = self.state.attempts.get(record.fire.key, ())

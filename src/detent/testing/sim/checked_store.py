@@ -76,7 +76,7 @@ class CheckedDriver(MemoryDriver):
         elif new.state == "claimed" and new.fence != old.fence:
             self._grant(old, new)
         elif new.recorded != old.recorded and old.disposition is None and new.fire.policy.grace_s:
-            self.shadow.graces[new.fire.lane].append(self._steady() + new.fire.policy.grace_s)
+            self.shadow.begin_grace(new.fire, self._steady())
         if new.state == "over" and old and old.state != "over":
             self._end(old, new)
 

@@ -51,7 +51,7 @@ class Shadow:
         self.reached: dict[str, datetime] = {}  # each job's newest instant that was ever claimed or cancelled
         self.pushed: set[str] = set()
         self.hooks: set[str] = set()  # the keys of recorded hooks
-        self.graces: dict[str, list[float]] = defaultdict(list)  # lane -> when its graces end
+        self.graces: dict[str, list[float]] = defaultdict(list)  # lane -> when its newest graces end
 
     def revise(
         self, jobs: Mapping[str, Job], before: Mapping[str, Watermark], after: Mapping[str, Watermark]
@@ -94,6 +94,11 @@ class Shadow:
         other.in_force, other.past = dict(self.in_force), list(self.past)
         other.reached, other.pushed, other.hooks = dict(self.reached), set(self.pushed), set(self.hooks)
         return other
+
+    def begin_grace(self, fire: Fire, now: float) -> None:
+        """The lane of the fire stays free for a while.  The graces of the lane that ended are forgotten."""
+        current = [end for end in self.graces[fire.lane] if end > now]
+        self.graces[fire.lane] = [*current, now + fire.policy.grace_s]
 
     def reach(self, fire: Fire) -> None:
         if fire.origin == "schedule":

@@ -24,6 +24,7 @@ from detent.node.ports import Ports, Tuning
 from detent.stores.base import PAUSE
 from detent.testing.sim.checked_store import CheckedDriver, CheckedStore, Saved
 from detent.testing.sim.checker import Checker
+from detent.testing.sim.schedule import Every
 from detent.testing.sim.slow_calls import SlowCalls
 from detent.testing.sim.virtual_time import Process, VirtualLoop
 from detent.testing.sim.warden import SimWarden
@@ -39,6 +40,8 @@ ASK_S = 0.5
 BRIEF_S = 8.0  # a claim so short that small steps matter
 DELAYS_S = (1, 20, 90, 900, 1200)  # after its sender gave up; the last: after the next deploy
 SLOW_CHANCE = 0.25  # of a request that is carried out in steps
+BATCH_EVERY_S, BATCH_MAX = 60.0, 60  # of messages; the mean time between two, and the largest one
+LANES = ("",) * 8 + (f"{APP}.skip", f"{APP}.replace", f"{APP}.replace-two", f"{APP}.wide")  # of messages
 WORK = Command(("true",))
 TWICE = Retries(max_attempts=2, min_s=5)
 THRICE = Retries(max_attempts=3)
@@ -77,23 +80,6 @@ class Fleet(NamedTuple):
 SMALL, LARGE = Fleet((2, 4), jobs=len(POLICIES), room=8), Fleet((3, 7), jobs=50, room=32)
 SCENARIOS = ("rough", "failover", "gentle", "deploy", "calm", "crash")
 INEXCUSABLE = {"calm": {"lost", "missed", "cancelled"}, "gentle": {"lost"}}
-
-
-class Every:
-    """A schedule with a fixed period, counted from the Unix epoch."""
-
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
-
-    def after(self, at: datetime) -> datetime:
-        return instant((int(at.timestamp() // self.seconds) + 1) * self.seconds)
-
-    def before(self, at: datetime) -> datetime:
-        return instant(-int(-at.timestamp() // self.seconds + 1) * self.seconds)
-
-    def between(self, since: datetime, until: datetime) -> Iterator[datetime]:
-        while (since := self.after(since)) <= until:
-            yield since
 
 
 def periods(jobs: int) -> Iterator[tuple[str, int]]:
@@ -336,14 +322,27 @@ class Sim:
             wild = [self.change, self.store_outage, self.lights_out, self.fail_over, self.step]
             await self.rng.choice(mild + wild if self.scenario in ("rough", "failover") else mild)()
 
+    async def send_messages(self) -> None:
+        """Clients send batches; many are larger than the room of all nodes."""
+        while True:
+            await asyncio.sleep(self.rng.expovariate(1 / BATCH_EVERY_S))
+            if self.faults:
+                self.send(self.rng.randint(1, BATCH_MAX))
+
     async def push(self) -> None:
-        """A client sends the same message twice, in the lane of a job."""
-        key = f"{APP}.skip+{self.rng.getrandbits(60):x}"
-        lane = self.rng.choice(["", f"{APP}.skip", f"{APP}.replace"])
-        policy = POLICIES[lane.partition(".")[2] or "allow"][1]._replace(hooks=())
-        fire = Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="manual", policy=policy)
+        self.send(1)
+
+    def send(self, number: int) -> None:
+        """A client sends messages, each of them twice.  Some of them are in the lane of a job."""
+        fires = [self.new_message() for _ in range(number)]
         if f"{APP}.skip" in self.jobs:
-            self.store.put([fire, fire])
+            self.store.put(fires + fires)
+
+    def new_message(self) -> Fire:
+        key = f"{APP}.skip+{self.rng.getrandbits(60):x}"
+        lane = self.rng.choice(LANES)
+        policy = POLICIES[lane.partition(".")[2] or "allow"][1]._replace(hooks=())
+        return Fire(key, f"{APP}.skip", self.now(), lane=lane, origin="manual", policy=policy)
 
     async def prune(self) -> None:
         """Keep fires for longer than an outage and a clock step: a report may be repeated that late."""
@@ -446,7 +445,7 @@ class Sim:
             asyncio.create_task(self.run_machine(f"m{i}"))
             for i in range(self.rng.randint(*self.fleet.machines))
         ]
-        instances.append(asyncio.create_task(self.inject_faults()))
+        instances += [asyncio.create_task(self.inject_faults()), asyncio.create_task(self.send_messages())]
         while self.loop.time() < self.hours * 3600 and not self.checker.broken:
             self.check_trust()
             await asyncio.sleep(15)

@@ -4,41 +4,56 @@ virtual time."""
 from __future__ import annotations
 
 import asyncio
-import selectors
 import types
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Any
+from contextvars import Context
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVarTuple
 
 from greenlet import getcurrent, greenlet
 
 from detent.errors import StoreUnavailable
 
-
-class NoFiles(selectors.SelectSelector):
-    """A selector without files, which never waits."""
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return []
+Ts = TypeVarTuple("Ts")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Never waits: when nothing is ready, time jumps to the next timer."""
+    """Never waits: when nothing is ready, time jumps to the next timer.
 
-    _ready: Any
-    _scheduled: Any
+    Its timers are in tuples, which compare faster than the handles of asyncio."""
+
+    _ready: deque[asyncio.Handle]
 
     def __init__(self) -> None:
-        super().__init__(NoFiles())
+        super().__init__()
         self._virtual = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = count()  # timers of the same instant run in the order in which they were set
 
     def time(self) -> float:
         return self._virtual
 
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
     def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            self._virtual = max(self._virtual, self._scheduled[0].when())
-        super()._run_once()  # type: ignore[misc]
+        ready, timers = self._ready, self._timers
+        while timers and (timers[0][0] <= self._virtual or timers[0][2].cancelled() or not ready):
+            when, _, timer = heappop(timers)
+            if not timer.cancelled():
+                self._virtual = max(self._virtual, when)
+                ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
 
 class Process:

@@ -13,7 +13,11 @@ from detent.testing.sim.checker import Checker
 from detent.testing.sim.virtual_time import VirtualLoop
 
 KILL_AFTER_S = 10.0
-TAKES_S = (0.1, 2, 10, 30, 80, 150)
+TAKES_S = {  # how long work takes, by the origin of its fire
+    "schedule": (0.1, 2, 10, 30, 80, 150),
+    "manual": (0.1, 0.5, 1, 2, 5, 30),
+    "hook": (1.0,),
+}
 
 
 class SimRunning:
@@ -39,7 +43,7 @@ class SimRunning:
             return
         self.alive = True
         outcome = Outcome("failed", "exit 1") if self.rng.random() < 0.2 else Outcome("succeeded")
-        takes_s = self.rng.choice(TAKES_S) if self.claim.fire.origin != "hook" else 1.0
+        takes_s = self.rng.choice(TAKES_S[self.claim.fire.origin])
         self.timers = [self.loop.call_later(takes_s, self.end, outcome)]
         self.timers.append(self.loop.call_at(self.trusted_by - self.term_s, self.distrust))
         if timeout_s := self.claim.fire.policy.timeout_s:
