@@ -16,7 +16,7 @@ from detent.rules.trust import STEP_S
 from detent.stores import search
 from detent.stores.base import ORPHANS_TTL_S, REMEMBER_ASKS_S, app_of, leap
 from detent.stores.engine import driver
-from detent.stores.engine.driver import NO_JOB, Cell, Expect, Group, Header, JobState, Progress
+from detent.stores.engine.driver import NO_CELL, NO_JOB, Cell, Expect, Group, Header, JobState, place_of
 from detent.stores.engine.record import Record, row_of
 
 Clock = Callable[[], float]
@@ -40,15 +40,8 @@ class State:
 
 
 class MemoryDriver:
-    """`wake` is called when nodes should ask."""
-
-    def __init__(
-        self,
-        wall: Clock = clock.wall,
-        steady: Clock = clock.monotonic,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._wall, self._steady, self._wake = wall, steady, wake
+    def __init__(self, wall: Clock = clock.wall, steady: Clock = clock.monotonic) -> None:
+        self._wall, self._steady = wall, steady
         self.state = State()
         self.epoch, self.quarantined_until = 1, 0.0
         self.offset = wall() - steady()
@@ -63,16 +56,13 @@ class MemoryDriver:
     def look(self, app: str, reads: Sequence[driver.Read]) -> tuple[Header, list[Any]]:
         with self._changed:
             header = self._header(app)
-            ours: dict[str, list[Record]] = {"pending": [], "claimed": []}
-            for one in self.state.open.values():
-                if app_of(one.fire.job) == app:
-                    ours[one.state].append(one)
-            return header, [_copied(self._read(app, read, header, **ours)) for read in reads]
+            ours = [one for one in self.state.open.values() if app_of(one.fire.job) == app]
+            by_state = [[one for one in ours if one.state == state] for state in ("pending", "claimed")]
+            return header, [_copied(self._read(app, read, header, *by_state)) for read in reads]
 
     def _header(self, app: str) -> Header:
-        state, epoch = self.state, str(self.epoch)
-        counters = state.generations[app], state.controls[app]
-        return Header(self._now(), self._steady(), epoch, self.quarantined_until, *counters)
+        counters = self.state.generations[app], self.state.controls[app]
+        return Header(self._now(), self._steady(), str(self.epoch), self.quarantined_until, *counters)
 
     def _read(
         self, app: str, read: driver.Read, header: Header, pending: list[Record], claimed: list[Record]
@@ -81,9 +71,7 @@ class MemoryDriver:
         match read:
             case driver.Due(tier, queue, most, after):
                 some = [r for r in pending if r.look_at <= wall and (r.tier, r.fire.queue) == (tier, queue)]
-                return sorted(
-                    (r for r in some if not after or driver.place_of(r) > after), key=driver.place_of
-                )[:most]
+                return sorted((r for r in some if not after or place_of(r) > after), key=place_of)[:most]
             case driver.Expired(queue, most):
                 some = [r for r in claimed if r.fire.queue == queue or (queue is None and r.fire.lane)]
                 return sorted((r for r in some if r.expires <= steady), key=lambda r: r.expires)[:most]
@@ -97,10 +85,10 @@ class MemoryDriver:
             case driver.LaneMembers():
                 return search.members_of_lanes(read, pending, claimed, wall)
             case driver.Jobs(wanted, is_newest_read):
-                known = [name for name in (state.jobs if wanted is None else wanted) if name in state.jobs]
-                newest_due = search.newest_due_of(pending + claimed, wall) if is_newest_read else {}
-                found = {name: state.jobs[name] for name in known if app_of(name) == app}
-                return {name: one._replace(newest_due=newest_due.get(name)) for name, one in found.items()}
+                newest = search.newest_due_of(pending + claimed, wall) if is_newest_read else {}
+                ours = [one for one in (state.jobs if wanted is None else wanted) if app_of(one) == app]
+                known = [(name, state.jobs[name]) for name in ours if name in state.jobs]
+                return {name: one._replace(newest_due=newest.get(name)) for name, one in known}
             case driver.Cells(names, ""):
                 return {name: state.cells[app, name] for name in names if (app, name) in state.cells}
             case driver.Cells(_, prefix):
@@ -169,9 +157,8 @@ class MemoryDriver:
                 fresh.update([write.record.fire.key] if not write.version else [])
                 self._put(write, first_fence)
         for name, text, _ in group.cells:
-            if text is None:
-                text = state.cells[app, name].text if (app, name) in state.cells else ""
-            state.cells[app, name] = Cell(text, state.version)
+            old_cell = state.cells.get((app, name), NO_CELL)
+            state.cells[app, name] = Cell(old_cell.text if text is None else text, state.version)
         for job, at, revision, _ in group.jobs:
             old_job = state.jobs.get(job, NO_JOB)
             state.jobs[job] = old_job._replace(at=at, revision=revision, version=state.version)
@@ -201,12 +188,10 @@ class MemoryDriver:
             kept.pop(record.fire.key, None)
 
     def _unpark(self, wake: driver.Wake) -> bool:
-        found = [one for one in self.state.open.values() if one.is_parked]
-        if wake.lane:
-            of_lane = [one for one in found if one.fire.lane == wake.lane]
-            found = search.first_of_each_queue(of_lane, wake.most)
-        else:
-            found = [one for one in found if one.fire.job == wake.job]
+        lane, job = wake.lane, wake.job
+        parked = [one for one in self.state.open.values() if one.is_parked]
+        found = [one for one in parked if (one.fire.lane == lane if lane else one.fire.job == job)]
+        found = search.first_of_each_queue(found, wake.most) if lane else found
         for record in found:
             record.look_at = min(record.look_at, wake.at) if wake.at else record.run_at
             record.is_parked, record.version = wake.at > 0, self.state.version
@@ -256,11 +241,10 @@ class MemoryDriver:
             state.asks = {node: ask for node, ask in state.asks.items() if ask[1] > since}
             watermarks = {name: job.at for name, job in state.jobs.items() if job.at is not None}
             gone = search.prunable(self._over(app), watermarks, self._now(), (older_than_s, keep))
-            for record in gone:
-                self._remove(record)
-                if record.fire.origin == "schedule":
-                    one = Progress(record.fire.job, reached=record.fire.due_at.timestamp())
-                    state.jobs[one.job] = driver.progressed(state.jobs.get(one.job, NO_JOB), one)
+            drops = [driver.Drop(one.fire.key, one.version) for one in gone]
+            fires = [one.fire for one in gone if one.fire.origin == "schedule"]
+            reached = [driver.Progress(fire.job, reached=fire.due_at.timestamp()) for fire in fires]
+            self._do(app, Group(drops=drops, progress=reached), 0, set())
             return len(gone)
 
     def _over(self, app: str) -> list[Record]:
@@ -272,7 +256,6 @@ class MemoryDriver:
     def wake_nodes(self) -> None:
         self._wakeups += 1
         self._changed.notify_all()
-        self._wake()
 
     def wait(self, app: str, seconds: float) -> bool:
         with self._changed:

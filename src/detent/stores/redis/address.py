@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from detent.errors import UsageError
+from detent.stores.redis.link import CONNECT_S, PORT, TIMEOUT_S
 from detent.text import quote
 
-TIMEOUT_S = 5.0  # for one reply; a server may pause for more than 2 s
-CONNECT_S = 3.0
 ANSWER_S = 1.0  # for the reply of one Sentinel
-PORT, SENTINEL_PORT = 6379, 26379
+SENTINEL_PORT = 26379
 FORM = (
     'write "redis://USER:PASSWORD@HOST:PORT/DB", of which all but the host may be left out; '
     "special characters of a password are written as %XX"

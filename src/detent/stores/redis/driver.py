@@ -11,22 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
 from detent.errors import DetentError
 from detent.stores.base import LANE_PREFIX, NOTE_PREFIX
 from detent.stores.engine import driver
-from detent.stores.engine.driver import (
-    Cell,
-    Expect,
-    Group,
-    Header,
-    JobState,
-    Read,
-    Upcoming,
-    place_of,
-)
+from detent.stores.engine.driver import Cell, Expect, Group, Header, JobState, Read, Upcoming, place_of
 from detent.stores.redis.indexes import decoded, encoded
 from detent.stores.redis.queries import Queries
 from detent.stores.redis.requests import Request, key_of, names_of, where
@@ -149,10 +141,8 @@ class RedisDriver:
 def _question(hand: Hand, read: Read) -> tuple[list[Any], Callable[[Any], Any]]:
     """The request for this read, and what makes the reply out of what the script says."""
 
-    def keep(words: list[bytes]) -> list[Kept]:
-        return _keep(hand, words)
-
     request: list[Any]
+    keep = partial(_keep, hand)
     match read:
         case driver.Due():
             index = f"due:{read.tier[0]}:{encoded(read.queue)}"

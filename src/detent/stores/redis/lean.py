@@ -14,16 +14,14 @@ from typing import Any
 
 from detent.errors import DetentError, StoreMismatch, StoreUnavailable
 from detent.stores.redis.health import explain
-from detent.stores.redis.link import NoScript
+from detent.stores.redis.link import CONNECT_S, PORT, TIMEOUT_S, NoScript
 
 try:
     import hiredis
 except ModuleNotFoundError:  # redis-py works without it
     hiredis = None  # type: ignore[assignment]
 
-TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one reply, and for a connection
 RECEIVE = 1 << 16
-PORT = 6379
 _URL = re.compile(
     r"redis://(?:(?P<user>[^:/@%]*)(?::(?P<password>[^/@%]*))?@)?"
     r"(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?(?:/(?P<db>[0-9]{0,4}))?"

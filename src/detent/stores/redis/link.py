@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from detent.errors import DetentError, StoreUnavailable
 
+PORT = 6379
+TIMEOUT_S, CONNECT_S = 5.0, 3.0  # for one reply; a server may pause for more than 2 s
 SCRIPTS = ("look", "commit", "take", "find")
 # Before Redis 7, a script must ask for the replication of its effects instead of its text.
 _START = "if redis.replicate_commands then redis.replicate_commands() end\n"

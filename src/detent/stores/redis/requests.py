@@ -85,9 +85,8 @@ class Request:
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for name, numbers in self._tallies.items():
-            self.writes["COUNT"][name] = [
-                word for group, number in numbers.items() for word in (tally_field(group), number)
-            ]
+            counts = [(json.dumps(group), number) for group, number in numbers.items()]
+            self.writes["COUNT"][name] = [word for pair in counts for word in pair]
             self.writes["EXPIRE"][name] = [TALLY_S]
         for name, members in self._sets.items():
             self.writes["SADD"][name] = [*members]
@@ -131,15 +130,14 @@ class Request:
         if write.must_live:
             self._live_until = min(self._live_until, record.until)
         if attempt := write.attempt:
-            command = (
-                "HSET" if attempt.number == 1 else "EXTEND"
-            )  # numbers grow: the first begins the history
+            command = "HSET" if attempt.number == 1 else "EXTEND"  # the first begins the history
             self.writes[command]["attempts"] += key, attempt_text(attempt)
             if attempt.tail:
                 self.writes[command]["tails"] += key, tail_text(attempt)
         if record.state == "over":
             self._sets["past"].add(encoded(fire.job))
-            self._tallies[tally_name(record)][group_of(record)] += 1
+            minute = start_of(record.over_at, MINUTE_S) // MINUTE_S
+            self._tallies[f"tally:{minute}"][group_of(record)] += 1
         elif record.is_parked:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 
@@ -175,14 +173,6 @@ class Request:
 @lru_cache(maxsize=1024)  # records that change together have the same times
 def _number(score: float) -> bytes:
     return repr(score).encode()
-
-
-def tally_name(ended: Record) -> str:
-    return f"tally:{start_of(ended.over_at, MINUTE_S) // MINUTE_S}"
-
-
-def tally_field(group: TallyGroup) -> str:
-    return json.dumps(group)
 
 
 def key_of(key: str) -> bytes:

@@ -21,14 +21,7 @@ from typing import Any
 
 from detent.clock import instant
 from detent.model import Attempt, Fire, Outcome, Policy, Row, State, Verdict
-from detent.stores.encoding import (
-    instant_of,
-    outcome_of,
-    policy_of,
-    policy_text,
-    read_outcome,
-    seconds_of,
-)
+from detent.stores.encoding import instant_of, outcome_of, policy_of, policy_text, read_outcome, seconds_of
 from detent.stores.engine.driver import NO_CELL, Cell, moves_with_clock
 from detent.stores.engine.record import Record, Tier, row_of
 from detent.stores.redis.indexes import Indexes, encoded, indexes_of
@@ -166,7 +159,8 @@ def _record_of(fire: Fire, line: list[bytes], more: list[Any]) -> Kept:
     one.run_at, one.look_at, one.ttl_s = float(run_at), float(look_at), float(ttl_s)
     one.expires = one.until = float(expires)
     one.attempt, one.recorded, one.node, one.ask = one_attempt, recorded, node, ask
-    one.fence, one.ran_fence = _fence(fence, first_fence), _fence(ran_fence, first_fence)
+    one.fence, one.ran_fence = fence, ran_fence
+    one.take_fences(int(first_fence))
     one.ran_node, one.ran_at = ran_node, ran_at
     one.over_at, one.keep_until, waits, disposition, stop, outcome, verdict = rest or _NOTHING
     one.waits, one.disposition, one.stop = waits == 1, outcome_of(disposition), outcome_of(stop)
@@ -181,10 +175,6 @@ def rows_of(words: Sequence[Any], hashes: int) -> list[Row]:
     histories = [words[place + 2 : place + hashes] for place in places]
     found = zip(records_of(words, hashes), histories, strict=True)
     return [row_of(one, attempts_of(*history) if history else ()) for one, history in found]
-
-
-def _fence(fence: int, first: bytes) -> int:
-    return fence if fence >= 0 else int(first) - fence - 1
 
 
 # Histories: JSON lists without their brackets, so that a script can append to them.

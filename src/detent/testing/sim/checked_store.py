@@ -44,8 +44,8 @@ class CheckedDriver(MemoryDriver):
         manifests: dict[str, dict[str, Job]],
         checker: Checker,
     ) -> None:
-        super().__init__(*clocks, wake)
-        self.shadow, self.manifests, self.checker = Shadow(), manifests, checker
+        super().__init__(*clocks)
+        self._wake, self.shadow, self.manifests, self.checker = wake, Shadow(), manifests, checker
         self._granted: list[tuple[Record, Record]] = []  # in this commit, before and after
 
     # What is committed.
@@ -190,6 +190,9 @@ class CheckedDriver(MemoryDriver):
 
     def _job_of(self, record: Record) -> Job | None:
         return self.manifests.get(record.fire.job, {}).get(record.fire.revision)
+
+    def wake_nodes(self) -> None:
+        self._wake()
 
     # Faults.
 

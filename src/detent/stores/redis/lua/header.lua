@@ -23,11 +23,6 @@ local function exact(number)
   return string.format("%.17g", number)
 end
 
-local function read_clock()
-  local time = call("TIME")
-  wall = tonumber(ARGV[2]) or time[1] + time[2] / 1000000
-end
-
 local function read_header()
   local text = call("GET", KEYS[1])
   local is_read, found = pcall(cmsgpack.unpack, text or "")

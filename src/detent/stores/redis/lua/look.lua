@@ -122,8 +122,6 @@ function reads.jobs(names)
   return out
 end
 
-reads.next = next_times
-
 if not arrive() then
   return {}
 end

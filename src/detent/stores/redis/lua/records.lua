@@ -94,7 +94,7 @@ local function reschedule(key, line, by_s, at)
 end
 
 -- When a record is next due, and when a claim next expires, by these indexes.
-local function next_times(by_look_at, by_expiry)
+function reads.next(by_look_at, by_expiry)
   local function first_after(indexes, now)
     local first = math.huge
     for _, index in ipairs(indexes) do

@@ -76,7 +76,8 @@ end
 -- Reads the clocks and the header.  False: the client must call again.
 local function arrive()
   is_changed = ARGV[1] ~= ""
-  read_clock()
+  local time = call("TIME")
+  wall = tonumber(ARGV[2]) or time[1] + time[2] / 1000000
   read_header()
   local replid = string.match(call("INFO", "replication"), "master_replid:(%x+)") or "none"
   local step, moved, is_doubtful = 0, 0, false

@@ -63,7 +63,7 @@ local function take(node, number, ttl, most, queues, nothing, by_look_at, by_exp
     end
   end
   keep_ask(node, number)
-  return { leave(), next_times(by_look_at, by_expiry), succeeded, words }
+  return { leave(), reads.next(by_look_at, by_expiry), succeeded, words }
 end
 
 return arrive() and take(unpack(cjson.decode(ARGV[REQUEST]))) or {}
