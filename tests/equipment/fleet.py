@@ -34,6 +34,7 @@ from detent.warden.program.sweep import sweep
 
 PATIENCE_S = 60.0  # for events that take a second or two on an idle machine
 LOOK_S = 0.1  # between two looks that cost much, such as queries of a store
+START_S = 1.0  # between two looks that each start a process
 SOURCES = Path(__file__).parents[2] / "src"
 WITNESSED = Path(__file__).with_name("witnessed.py")
 NEVER = "0 0 1 1 *"  # a schedule for jobs that a test fires by hand
