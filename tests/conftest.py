@@ -23,12 +23,17 @@ TESTS = Path(__file__).parent
 PATIENT = (
     "app",
     "chaos",
+    "dashboard",
     "docs",
     "e2e",
+    "hosts",
+    "receive",
+    "sim",
     "stores",
     "trigger",
     "worker",
     "test_bench.py",
+    "test_model.py",
 )
 
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.dashboard.world import Counting, World, run, sqlite_url
+from tests.equipment.fleet import LOOK_S, wait_for
 from tests.equipment.postgres_server import shared_server
 from tests.equipment.redis_server import RedisServer
 
@@ -57,6 +58,15 @@ def read(url: str, **headers: str) -> Any:
         return json.load(answer)
 
 
+def wait_for_picture(url: str, holds: Callable[[Any], bool]) -> Any:
+    """Return the first picture for which this holds."""
+    return wait_for(lambda: [now for now in [read(f"{url}api/now")] if holds(now)], every_s=LOOK_S)[0]
+
+
+def has_success(now: Any) -> bool:
+    return "succeeded" in {mark["state"] for mark in now["marks"].values()}
+
+
 def refused(url: str, **headers: str) -> int:
     with pytest.raises(urllib.error.HTTPError) as caught:
         read(url, **headers)
@@ -77,9 +87,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_node_serves_the_dashboard_of_what_it_runs(folder: Path) -> None:
     with started(folder, "run", "--store", "sqlite:///x.db", "--dashboard", "127.0.0.1:0") as (_, url):
-        found: dict[str, Any] = {"marks": {}}
-        while "succeeded" not in {mark["state"] for mark in found["marks"].values()}:
-            found = read(f"{url}api/now")
+        found = wait_for_picture(url, has_success)
         assert found["jobs"]["shop.tick"]["schedule"] == "@every 1s" and len(found["nodes"]) == 1
         assert refused(f"{url}api/now", Host="evil.test") == 421
 
@@ -91,8 +99,7 @@ def test_the_verb_serves_a_store_and_follows_its_manifest(folder: Path) -> None:
     with started(folder, "dashboard", "detent.yaml", *store) as (_, url):
         assert read(f"{url}api/now")["jobs"]["shop.tick"]["schedule"] == "@every 1s"
         (folder / "detent.yaml").write_text(MANIFEST.replace("1s", "2s"))
-        while read(f"{url}api/now")["jobs"]["shop.tick"]["schedule"] != "@every 2s":
-            pass
+        wait_for_picture(url, lambda now: now["jobs"]["shop.tick"]["schedule"] == "@every 2s")
 
 
 def test_a_token_opens_every_address(folder: Path) -> None:

@@ -30,7 +30,7 @@ from tests.equipment.redis_server import free_port, server_binary
 
 WAIT_MAX_S = 60.0  # for a command, or for its expected output
 COLUMNS, ROWS = 140, 60
-LOOK_S, LOOK_AGAIN_S = 0.02, 0.5  # between two checks of a terminal; before a command is repeated
+LOOK_S, LOOK_AGAIN_S = 0.02, 1.0  # between two checks of a terminal; before a command is repeated
 HURRY_S = 0.3  # between two signals: the second one makes a node stop at once
 MARK = "--said--"
 _SAID = re.compile(rf".*\n{MARK}\d+\n.*", re.DOTALL)

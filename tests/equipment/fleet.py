@@ -34,6 +34,7 @@ from detent.warden.program.sweep import sweep
 
 PATIENCE_S = 60.0  # for events that take a second or two on an idle machine
 LOOK_S = 0.1  # between two looks that cost much, such as queries of a store
+START_S = 1.0  # between two looks that each start a process
 SOURCES = Path(__file__).parents[2] / "src"
 WITNESSED = Path(__file__).with_name("witnessed.py")
 NEVER = "0 0 1 1 *"  # a schedule for jobs that a test fires by hand
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 def wait_for(
-    look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "it", every_s: float = 0.02
+    look: Callable[[], T], within_s: float = PATIENCE_S, what: str = "it", every_s: float = 0.05
 ) -> T:
     """Return what `look` finds, as soon as it finds something."""
     give_up_at = time.monotonic() + within_s
@@ -138,7 +139,7 @@ class NodeProcess:
     def events(self, event: str = "", **fields: Any) -> list[dict[str, Any]]:
         """Return the events logged so far with this name and these fields."""
         *lines, _ = self.log.read_text().split("\n")
-        said = [json.loads(line) for line in lines if line.startswith("{")]
+        said = [json.loads(line) for line in lines if line.startswith("{") and event in line]
         said = [one for one in said if not event or one["event"] == event]
         return [one for one in said if all(one.get(name) == value for name, value in fields.items())]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pytest
+
 from detent.model import Claim, Command, End, Job, Outcome, Plan, Policy, Work
 from detent.node.node import Node
 from detent.node.ports import Ports, Tuning
@@ -75,18 +77,21 @@ class _World:
         return max(size for called, size in self.calls if called == verb)
 
 
-def test_one_call_plans_a_few_hundred_fires_at_most() -> None:
+@pytest.fixture(scope="module")
+def world() -> _World:
     world = _World()
     world.run()
+    return world
+
+
+def test_one_call_plans_a_few_hundred_fires_at_most(world: _World) -> None:
     assert world.largest("advance") <= 2 * FIRES_MAX
     assert world.largest("claim") <= PACE.ask_max + SETTLED_MAX
     assert world.largest("finish") <= PACE.report_max
     assert world.largest("renew") <= PACE.renew_max
 
 
-def test_the_first_fires_are_claimed_while_the_others_are_planned() -> None:
-    world = _World()
-    world.run()
+def test_the_first_fires_are_claimed_while_the_others_are_planned(world: _World) -> None:
     first_claim = next(place for place, call in enumerate(world.calls) if call[0] == "claim" and call[1])
     planned_before = sum(size for verb, size in world.calls[:first_claim] if verb == "advance")
     assert planned_before < JOBS * PACE.ahead_s / 4

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.equipment.fleet import Witness, alive, wait_for
+from tests.equipment.fleet import START_S, Witness, alive, wait_for
 from tests.runners.http_servers import serving as serving_script
 from tests.runners.http_servers import silent
 from tests.trigger.trigger_world import Host, TriggerProcess, minute, pass_by, serving
@@ -141,7 +141,7 @@ def test_a_retry_whose_trigger_is_gone_is_settled_as_lost(host: Host) -> None:
         host.trigger("job", "--due", minute(3))
         return host.find(key=key)[0].state == "over"
 
-    wait_for(is_settled)
+    wait_for(is_settled, every_s=START_S)
     assert outcome(host.find(key=key)[0]) == ("lost", "its trigger is gone")
     assert host.find(key=key)[0].attempt == 1
 
@@ -255,7 +255,7 @@ def test_the_report_of_a_trigger_that_was_suspended_too_long_is_fenced(host: Hos
     os.kill(process.pid, signal.SIGSTOP)
     wait_for(lambda: not alive(DETENT_NODE=instance), what="the end of its work")
     host.write("job", schedules=EVERY_SECOND, command="true", policy=policy)
-    wait_for(lambda: "lost" in host.trigger("job").names)
+    wait_for(lambda: "lost" in host.trigger("job").names, every_s=START_S)
     os.kill(process.pid, signal.SIGCONT)
     said = process.over()
     assert (said.code, said.one("fenced")["fire"]) == (0, key)

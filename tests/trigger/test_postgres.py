@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.equipment.fleet import alive, wait_for
+from tests.equipment.fleet import START_S, alive, wait_for
 from tests.equipment.postgres_server import shared_server
 from tests.trigger.trigger_world import Host, minute, serving
 
@@ -59,7 +59,7 @@ def test_a_claim_of_a_dead_host_is_settled_as_lost_when_it_has_expired(hosts: li
         found.extend(event["fire"] for event in events if event["event"] == "lost")
         return bool(found)
 
-    wait_for(is_settled)
+    wait_for(is_settled, every_s=START_S)
     assert found == [started["fire"]]
     [row] = hosts[2].find(key=started["fire"])
     assert (row.state, row.outcome and row.outcome.kind, row.attempt) == ("over", "lost", 1)

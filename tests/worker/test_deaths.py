@@ -19,10 +19,7 @@ def gone(works: Works) -> bool:
 
 @pytest.mark.parametrize(
     ("any_works", "whom"),
-    [
-        *((store, "the worker") for store in ("sqlite", "redis", "postgresql")),
-        ("redis", "the worker and its warden"),  # which process dies does not matter to the store
-    ],
+    [("sqlite", "the worker"), ("redis", "the worker and its warden")],
     indirect=["any_works"],
 )
 def test_messages_of_a_killed_worker_are_delivered_again(any_works: Works, whom: str) -> None:
