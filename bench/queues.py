@@ -315,16 +315,12 @@ def _budgets(bed: Bed, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Budget]:
             yield Budget(f"idle, {bed.title}", ours[0].idle, "%", 1.0)
     if not ours or not peer:
         return
-    floors = (3.0, 10.0) if bed.measure == DRAMATIQ else (5.0, 2.0)
-    wanted = [
-        ("processed", bed.measure, done(ours), done(peer), floors[0]),
-        ("batch", bed.measure, batched(ours), batched(peer) or pushed(peer), floors[1]),
-    ]
+    wanted = [(bed.measure, done(peer), 3.0 if bed.measure == DRAMATIQ else 5.0)]
     if huey := turns.get(HUEY):
-        wanted.append(("processed", HUEY, done(ours), done(huey), 2.0))
-    for what, name, mine, theirs, floor in wanted:
-        ratio = (mine or 0.0) / (theirs or 1.0)
-        yield Budget(f"{what} ÷ {name}'s, {bed.title}", ratio, "×", floor, more_is_better=True)
+        wanted.append((HUEY, done(huey), 2.0))
+    for name, theirs, floor in wanted:
+        ratio = (done(ours) or 0.0) / (theirs or 1.0)
+        yield Budget(f"processed ÷ {name}'s, {bed.title}", ratio, "×", floor, more_is_better=True)
 
 
 EFFORTS = {"tiny": Effort(5, 1, 0.1), "usual": Effort(2_000, 2, 5.0), "full": Effort(20_000, 2, 5.0)}
