@@ -8,6 +8,7 @@ from contextlib import closing
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 from psycopg import Pipeline
 from tests.equipment.postgres_server import (
@@ -23,6 +24,7 @@ from tests.equipment.postgres_server import (
 from detent.clock import monotonic
 from detent.model import Ask, Outcome, Policy, Query, Report, Verdict
 from detent.rules.outcomes import CLAIM_GONE, lane_taken, node_lost
+from detent.stores.base import PAUSE
 from detent.stores.postgres.store import PostgresStore
 from detent.testing.stores.fixtures import (
     DONE,
@@ -60,6 +62,46 @@ def test_new_messages_and_ends_take_two_round_trips_for_each_call(
 
 
 # Other sessions.
+
+
+@pytest.mark.parametrize("exclusively", [False, True])
+def test_a_client_that_stopped_while_it_sent_statements_does_not_keep_its_locks(
+    server: Server, store: PostgresStore, exclusively: bool
+) -> None:
+    """The server limits a transaction only when all statements of a round trip have arrived."""
+    store.put([fire("a.b@1")])
+    with store.driver.hand("a"):
+        store.driver.look("a", [])
+        lock, _ = store.driver._mine.open.session.lock_world(exclusively=exclusively)
+    name = store._links.look("SELECT current_setting('application_name')")
+    with closing(psycopg.connect(server.url, application_name=name)) as stopped:
+        client = stopped.pgconn
+        client.enter_pipeline_mode()
+        for statement in ("BEGIN", f'SET LOCAL search_path TO "{schema_of(store)}"', lock):
+            client.send_query_params(statement.encode(), [])
+        assert client.flush() == 0
+        locked = (
+            f"SELECT 1 FROM pg_locks WHERE pid = {client.backend_pid} AND locktype = 'advisory' AND granted"
+        )
+        wait_until(lambda: server.sql(locked))
+        store.note("a", PAUSE + "b", "by hand")
+        assert [one.text for one in store.notes("a", PAUSE)] == ["by hand"]
+
+
+def test_a_commit_that_waits_for_a_record_does_not_keep_others_from_theirs(
+    server: Server, store: PostgresStore
+) -> None:
+    """Else a slow node would stop all others, when a commit that changes the controls comes between."""
+    store.put([fire("a.b@1", Policy(unique_s=60.0)), fire("a.b@2")])
+    with closing(PostgresStore(server.url, schema_of(store))) as other, ThreadPoolExecutor(1) as pool:
+        slow = Session(server, store)
+        slow.sql("SELECT key FROM fires WHERE key = 'a.b@1' FOR UPDATE")
+        waits = pool.submit(store.cancel, "a.b@1")
+        wait_until(lambda: held(server))
+        other.note("a", PAUSE + "b", "by hand")
+        assert not waits.done()
+        slow.close()
+        assert waits.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("concurrency", ["Forbid", "Queue"])

@@ -5,8 +5,11 @@
    server times out first if it can.
 3. A deadlock, or a connection that was lost before the commit, is a `Conflict`: nothing was changed, and the
    unit of work is repeated.
-4. No message holds a password, nor a part of a URL that could be one.
-5. A process has at most `pool_size` connections for calls (a parameter of the URL), and one that listens.
+4. A process that was stopped or cut off while it sent statements would keep its locks for ever, because the
+   server limits a transaction only when all of them have arrived.  Whoever waits in vain for a lock ends such
+   a session.
+5. No message holds a password, nor a part of a URL that could be one.
+6. A process has at most `pool_size` connections for calls (a parameter of the URL), and one that listens.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +50,8 @@ SETTINGS: dict[str, str | int] = {
     "tcp_user_timeout": 10_000,  # milliseconds
 }
 _AGAIN = ("40001", "40P01", "25P03")  # serialization failure, deadlock, idle for too long
+_TOO_LONG = ("57014", "55P03")  # a statement, a lock
+STUCK_S = 2  # a session that waits this long for the rest of its statements will not get it
 _LACKING = ("3F000", "42P01", "42883", "42704")  # no such schema, table, function, type
 _REFUSED = (  # a part of the server's message, and the advice; waiting does not help
     ("certificate verify failed", "name the authority that vouches for its certificate: ?sslrootcert=FILE"),
@@ -168,10 +173,18 @@ class Links:
             is_lost = error.sqlstate is None and not isinstance(error.__cause__, TimeoutError)
             if link and is_lost and not link.is_committing:
                 raise Conflict from error
+            if error.sqlstate in _TOO_LONG and self._end_stuck():
+                raise Conflict from error
             if error.sqlstate in _AGAIN:
                 threading.Event().wait(PAUSE_S * (1 + os.urandom(1)[0]) / 256)
                 raise Conflict from error
             raise self._explain(error) from error
+
+    def _end_stuck(self) -> bool:
+        """End the sessions whose client stopped in the midst of its statements.  True: there were some."""
+        with suppress(DetentError), closing(self.open()) as link, self.errors():
+            return bool(link.value(_END_STUCK))
+        return False
 
     def _explain(self, error: Error) -> DetentError:
         store, code = f"the store {self.name}", error.sqlstate
@@ -181,7 +194,7 @@ class Links:
         match code[:2], code:
             case _, "25006":
                 return StoreUnavailable(f"{store} is read-only, a standby perhaps: name the primary server")
-            case _, "57014" | "55P03":
+            case _, _ if code in _TOO_LONG:
                 return StoreUnavailable(
                     f"{store} took too long ({text}): look for long transactions in pg_stat_activity"
                 )
@@ -202,6 +215,17 @@ class Links:
             if part in text:
                 return StoreMismatch(f"the store {self.name} cannot be used: {said}: {advice}")
         return StoreUnavailable(f"the store {self.name} cannot be reached: {said}")
+
+
+_END_STUCK = f"""
+WITH stuck AS MATERIALIZED (
+    SELECT pid FROM pg_stat_activity
+    WHERE application_name = current_setting('application_name') AND datname = current_database()
+      AND usename = current_user AND state = 'active' AND wait_event = 'ClientRead'
+      AND clock_timestamp() - state_change > interval '{STUCK_S} s'
+)
+SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM stuck
+"""
 
 
 @contextmanager

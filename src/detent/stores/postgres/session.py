@@ -32,7 +32,7 @@ _CASTS = column_types(TYPES | {"name": "text", "line": "text", "serial": "bigint
 # The cluster and its timeline: a promotion or a restored backup begins another.
 SYSTEM = "cluster() || left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 SERVER_SHARE = 0.8  # of the time of a call, after which the server times out
-IDLE_S = 2.0  # a process that was stopped inside its transaction holds its locks no longer
+IDLE_S = 1.0  # a process that was stopped inside its transaction holds its locks no longer
 
 
 class PostgresSession:
@@ -131,8 +131,8 @@ class PostgresSession:
         self._link.is_committing = statement == "COMMIT"
 
     def lock_world(self, *, exclusively: bool) -> Statement:
-        shared = "" if exclusively else "_shared"
-        return f"SELECT pg_advisory_xact_lock{shared}(1685352052, 'world'::regclass::oid::integer)", ()
+        lock = "pg_advisory_xact_lock" if exclusively else "pg_advisory_xact_lock_shared"
+        return f"SELECT {lock}(1685352052, 'world'::regclass::oid::integer), {_BRIEFLY}", ()
 
     def stamp(self, found: list[Rows], app: str, fences: int) -> Stamp | None:
         """Another commit may take a fence between those of this one."""
@@ -252,6 +252,7 @@ SELECT set_config('search_path', ?, true), set_config('statement_timeout', ?, tr
        set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true)
 """
+_BRIEFLY = f"set_config('idle_in_transaction_session_timeout', '{IDLE_S * 1000:.0f}', true)"
 _STAMP = """
 nextval('versions'), ARRAY(
     SELECT nextval(('fence_' || id)::regclass) FROM fences CROSS JOIN generate_series(1, ?) WHERE app = ?

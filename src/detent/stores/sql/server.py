@@ -2,7 +2,8 @@
 
 The state of the store is read with the first look of a transaction, in the same round trip.  A unit of work
 that reads nothing else goes by the last reply instead, and its commit is the first round trip.  A commit
-locks the world, shared; so the clock and the controls do not change before its writes are visible.
+locks the world, shared; so the clock and the controls do not change before its writes are visible.  It locks
+records first: while it waits for one that a slow node has in hand, it must not keep the world from others.
 """
 
 from __future__ import annotations
@@ -188,12 +189,12 @@ class ServerTransaction:
         if sum(len(one.writes) + len(one.drops) + len(one.cells) + len(one.jobs) for one in groups) > LARGE:
             session.allow_more_time()
         lock = session.lock_world(exclusively=expect.new_generation or expect.new_controls)
-        _, is_new_ask, versions, (state, found) = drive(
+        is_new_ask, versions, _, (state, found) = drive(
             session,
             [
-                _executing(lock),
                 asking(session, expect),
                 locking(session, app, groups, waits=expect.is_whole),
+                _executing(lock),
                 self._reading(session.header(app, expect.fences)),
             ],
         )
