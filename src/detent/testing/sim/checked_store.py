@@ -182,11 +182,13 @@ class CheckedDriver(MemoryDriver):
     def open_records(self) -> list[Record]:
         return [*self.state.open.values()]
 
-    def awaited(self) -> set[str]:
-        """The instants of spans that are not due again yet, because the clock was set back."""
+    def awaited(self, held: set[str]) -> set[str]:
+        """The instants of spans that are not due again yet, because the clock was set back, and the fires of
+        jobs that no node holds."""
         now, spans = instant(self._now()), [one for one in self.open_records() if one.fire.instants > 1]
         later = [one for one in spans if one.fire.due_at > now]
-        return {key for one in later for key in keys_of(one.fire, self._job_of(one))}
+        keys = {key for one in later for key in keys_of(one.fire, self._job_of(one))}
+        return keys | {one.fire.key for one in self.open_records() if one.fire.job not in held}
 
     def _job_of(self, record: Record) -> Job | None:
         return self.manifests.get(record.fire.job, {}).get(record.fire.revision)
