@@ -194,6 +194,7 @@ class CheckedDriver(MemoryDriver):
         return self.manifests.get(record.fire.job, {}).get(record.fire.revision)
 
     def wake_nodes(self) -> None:
+        super().wake_nodes()
         self._wake()
 
     # Faults.
