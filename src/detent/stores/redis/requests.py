@@ -85,7 +85,7 @@ class Request:
             checks.append([hash_name, len(fields), *common])
             words += fields if common else [*fields, *fields.values()]
         for name, numbers in self._tallies.items():
-            counts = [(json.dumps(group), number) for group, number in numbers.items()]
+            counts = [(tally_field(group), number) for group, number in numbers.items()]
             self.writes["COUNT"][name] = [word for pair in counts for word in pair]
             self.writes["EXPIRE"][name] = [TALLY_S]
         for name, members in self._sets.items():
@@ -136,8 +136,7 @@ class Request:
                 self.writes[command]["tails"] += key, tail_text(attempt)
         if record.state == "over":
             self._sets["past"].add(encoded(fire.job))
-            minute = start_of(record.over_at, MINUTE_S) // MINUTE_S
-            self._tallies[f"tally:{minute}"][group_of(record)] += 1
+            self._tallies[tally_name(record)][group_of(record)] += 1
         elif record.is_parked:
             self._sets[f"parks:{encoded(fire.lane)}"].add(encoded(fire.queue))
 
@@ -173,6 +172,14 @@ class Request:
 @lru_cache(maxsize=1024)  # records that change together have the same times
 def _number(score: float) -> bytes:
     return repr(score).encode()
+
+
+def tally_name(ended: Record) -> str:
+    return f"tally:{start_of(ended.over_at, MINUTE_S) // MINUTE_S}"
+
+
+def tally_field(group: TallyGroup) -> str:
+    return json.dumps(group)
 
 
 def key_of(key: str) -> bytes:
