@@ -31,7 +31,7 @@ from servers import redis_server
 JOBS = 10
 BARE = "python3 -c pass"
 HTTPX = "import httpx; assert httpx.post({url!r}, content=b'').status_code == 200"
-LIMITS = {"command": 7.0, "http": 7.0, "https": 9.5}  # of a trigger, as a ratio
+LIMITS = {"command": 7.0, "http": 7.0, "https": 7.0}  # of a trigger, as a ratio
 REDIS_MORE = 1.5
 
 Words = Callable[[], list[str]]
