@@ -6,8 +6,8 @@
 3. A deadlock, or a connection that was lost before the commit, is a `Conflict`: nothing was changed, and the
    unit of work is repeated.
 4. A process that was stopped or cut off while it sent statements would keep its locks for ever, because the
-   server limits a transaction only when all of them have arrived.  Whoever waits in vain for a lock ends such
-   a session.
+   server limits a transaction only when all of them have arrived.  A call that waits in vain for a lock ends
+   such a session.
 5. No message holds a password, nor a part of a URL that could be one.
 6. A process has at most `pool_size` connections for calls (a parameter of the URL), and one that listens.
 """
