@@ -54,7 +54,7 @@ sim: $(VENV)/dev ## many seeds of the simulator: make sim SEEDS=1000 FIRST=0
 	$(BIN)/python -m detent.testing.sim.campaign seeds $(FIRST) $(SEEDS)
 
 mutants: $(VENV)/dev ## planted faults that directed tests, the rules of the stores or the simulator must find
-	$(BIN)/python -m pytest tests/stores/engine/test_commit_checks.py
+	$(BIN)/python -m pytest tests/stores/engine/test_commit_checks.py tests/stores/engine/test_parking.py
 	$(BIN)/python -m detent.testing.sim.campaign mutants
 
 chaos: $(VENV)/dev ## real nodes and stores under a fault per second: make chaos CHAOS='redis --minutes 20 --seed 7'

@@ -11,6 +11,7 @@ from detent.stores.engine.driver import Wake
 from detent.stores.engine.finishing import WAKE
 from detent.stores.memory.driver import MemoryDriver
 from detent.testing.sim.invariants import forgotten_lanes
+from detent.testing.sim.mutants import MUTANTS
 from detent.testing.stores.fixtures import (
     BEAT_S,
     TTL_S,
@@ -67,6 +68,12 @@ def test_a_fire_is_not_parked_if_the_holder_finishes_before_the_commit() -> None
 def test_the_case_finds_a_driver_that_parks_without_checking_the_lane() -> None:
     with pytest.raises(AssertionError):
         the_holder_finishes_while_a_fire_is_parked(World(NoLaneVersion))
+
+
+def test_the_case_finds_an_engine_that_parks_without_naming_the_lane() -> None:
+    """The simulator does not find this bug: there, hardly anything happens between a look and its commit."""
+    with MUTANTS["parking_does_not_touch_the_lane"].planted(), pytest.raises(AssertionError):
+        the_holder_finishes_while_a_fire_is_parked(World(MemoryDriver))
 
 
 class WakesNone(MemoryDriver):
