@@ -70,9 +70,10 @@ def test_the_case_finds_a_driver_that_parks_without_checking_the_lane() -> None:
         the_holder_finishes_while_a_fire_is_parked(World(NoLaneVersion))
 
 
-def test_the_case_finds_an_engine_that_parks_without_naming_the_lane() -> None:
-    """The simulator does not find this bug: there, hardly anything happens between a look and its commit."""
-    with MUTANTS["parking_does_not_touch_the_lane"].planted(), pytest.raises(AssertionError):
+@pytest.mark.parametrize("bug", ["parking_does_not_touch_the_lane", "finish_does_not_change_the_lane"])
+def test_the_case_finds_an_engine_with_a_planted_bug(bug: str) -> None:
+    """The simulator does not find these: there, hardly anything happens between a look and its commit."""
+    with MUTANTS[bug].planted(), pytest.raises(AssertionError):
         the_holder_finishes_while_a_fire_is_parked(World(MemoryDriver))
 
 
